@@ -1,0 +1,82 @@
+# make demo    the main job on real input, on SQLite, in a virtual environment of its own
+# make test    everything, with the servers it needs         make test PYTEST_ARGS="-k fencing -x"
+# make lint    style, types, import layers
+
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+DEMO := .build/demo
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+SHIPPED := pyproject.toml $(wildcard alembic.ini) $(shell find src schema procedures lua -type f -not -name '*.pyc' 2>/dev/null)
+
+WORKERS ?= 4
+PYTEST_ARGS ?=
+# The servers to start, by name (make servers-list); without it the servers of all backends.
+SERVERS ?=
+ONLY := $(if $(SERVERS),--only $(SERVERS))
+WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
+
+.PHONY: help demo test lint format servers servers-list bench-claim bench-demo dist clean distclean
+
+help:
+	@echo "make demo | test | lint | format | bench-claim | bench-demo | servers | servers-list | dist | clean | distclean"
+
+demo: $(DEMO)/.installed
+	@$(DEMO)/bin/fairlane demo $(DEMO_ARGS)
+
+test: $(VENV)/.installed
+	@FAIRLANE_TEST_REQUIRE_SERVERS=1 $(WITH_SERVERS) $(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --strict -p tests.servers
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.installed
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+servers: $(VENV)/.installed
+	$(RUN) -m tests.servers install $(ONLY)
+
+servers-list: $(VENV)/.installed
+	@$(RUN) -m tests.servers list
+
+bench-claim: $(VENV)/.bench
+	@$(WITH_SERVERS) $(RUN) bench/claim.py $(BENCH_ARGS)
+
+bench-demo: $(VENV)/.bench
+	@$(WITH_SERVERS) $(RUN) bench/demo.py $(BENCH_ARGS)
+
+dist: $(VENV)/.installed
+	rm -rf dist
+	$(RUN) -m build
+
+clean:
+	rm -rf .build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	find src tests bench schema -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf $(VENV) .servers
+
+$(VENV)/.installed: pyproject.toml
+	@[ -x $(RUN) ] || .ci/venv $(VENV)
+	@echo "installing Fairlane and all that its tests need into $(VENV)" >&2
+	@$(RUN) $(PIP_INSTALL) --editable '.[all,dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed $(wildcard bench/requirements.txt)
+	@[ ! -e bench/requirements.txt ] || $(RUN) $(PIP_INSTALL) --requirement bench/requirements.txt
+	@touch $@
+
+$(DEMO)/.installed: $(SHIPPED)
+	@[ -x $(DEMO)/bin/python ] || { mkdir -p .build && .ci/venv $(DEMO); }
+	@echo "installing Fairlane into $(DEMO)" >&2
+	@$(DEMO)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
+	@$(DEMO)/bin/python $(PIP_INSTALL) .
+	@touch $@

@@ -1,0 +1,1 @@
+"""Tests of Fairlane. `tests.servers` needs nothing but the standard library."""

@@ -1,0 +1,32 @@
+"""Real servers for the tests, from ordinary package registries; see `python -m tests.servers --help`.
+
+Standard library only, so that it runs before anything is installed. In a test:
+
+    from tests.servers import postgres, redis
+    with postgres.private() as server:      # or redis.private("--maxmemory", "8mb")
+        server.url, server.port, server.pid, server.folder, server.log()
+        server.restart()                    # same port, data and URL; restart(kill=True) crashes it first
+        server.stop(); server.start()       # or server.kill()
+"""
+
+from __future__ import annotations
+
+from tests.servers import postgres, redis
+from tests.servers.base import Server
+from tests.servers.process import Program, ServerError
+from tests.servers.tools import find_tool, install_tool
+
+SERVERS: dict[str, type[Server]] = {
+    server.name: server
+    for server in (
+        postgres.Postgres,
+        redis.Redis,
+    )
+}
+
+# Started when nothing else is asked for: the servers of the backends that exist.
+DEFAULT = ("postgres", "redis")
+
+TOOLS = ("luacheck",)
+
+__all__ = ["DEFAULT", "SERVERS", "TOOLS", "Program", "Server", "ServerError", "find_tool", "install_tool"]

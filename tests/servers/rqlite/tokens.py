@@ -1,0 +1,84 @@
+"""Cut SQL into tokens, just as far as the stand-in has to understand it.
+
+Strings, quoted names and comments are skipped as SQLite does (https://www.sqlite.org/lang_expr.html,
+https://www.sqlite.org/lang_comment.html), so that a word inside one of them is never taken for SQL.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+)
+    | (?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))
+    | (?P<blob>[xX]'[^']*')
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<foreign>`(?:[^`]|``)*`|\[[^\]]*\])
+    | (?P<number>0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+    | (?P<bind>\?\d*|[:@$]\w+)
+    | (?P<word>[^\W\d][\w$]*)
+    | (?P<mark>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def word(self) -> str:
+        """The token in lower case if it is a bare word or a punctuation mark, else an empty string."""
+        return self.text.lower() if self.kind in ("word", "mark") else ""
+
+
+def tokens(sql: str) -> list[Token]:
+    """All tokens but blanks and comments."""
+    return [
+        Token(str(found.lastgroup), found.group(), found.start())
+        for found in _TOKEN.finditer(sql)
+        if found.lastgroup not in ("space", "comment")
+    ]
+
+
+def statements(sql: str) -> Iterator[str]:
+    """Cut a text at its semicolons, except those inside a trigger's body; a trailing semicolon ends nothing new."""
+    start = 0
+    for token in tokens(sql):
+        # sqlite3_complete knows the END of CREATE TRIGGER: https://www.sqlite.org/c3ref/complete.html
+        if token.word == ";" and sqlite3.complete_statement(sql[start : token.end]):
+            yield sql[start : token.end]
+            start = token.end
+    if tokens(sql[start:]):
+        yield sql[start:]
+
+
+def placeholders(sql: str) -> list[str | None]:
+    """The parameters of one statement in the order of SQLite's own numbers; None for those without a name.
+
+    `?` takes the next number, `?NNN` that number, and a name the number of its first use:
+    https://www.sqlite.org/lang_expr.html#varparam
+    """
+    found: list[str | None] = []
+    for token in tokens(sql):
+        if token.kind != "bind":
+            continue
+        if token.text == "?":
+            found.append(None)
+        elif token.text[0] == "?":
+            found.extend([None] * (int(token.text[1:]) - len(found)))
+        elif token.text not in found:
+            found.append(token.text)
+    return found

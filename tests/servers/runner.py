@@ -1,0 +1,88 @@
+"""Run a command beside the servers it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+from tests.servers import SERVERS
+from tests.servers.base import Server
+from tests.servers.install import say
+from tests.servers.process import ServerError
+from tests.servers.tools import install_tool
+
+FORWARDED = (signal.SIGTERM, signal.SIGHUP)
+
+
+def install(names: Sequence[str], *, tools: Sequence[str] = ()) -> None:
+    """Fetch the programs of these servers, as far as they are missing and not replaced by a variable."""
+    for name in names:
+        if not os.environ.get(SERVERS[name].variable):
+            SERVERS[name].install()
+    for tool in tools:
+        install_tool(tool)
+
+
+def run(names: Sequence[str], command: Sequence[str]) -> int:
+    """Start the servers, run the command, stop what was started; returns the command's exit code."""
+    with contextlib.ExitStack() as stack:
+        with signals_as_exceptions():
+            urls = start(names, stack)
+        return call(command, urls)
+
+
+def start(names: Sequence[str], stack: contextlib.ExitStack) -> dict[str, str]:
+    """The URLs of the servers by variable; those started here are stopped by the stack."""
+    urls = {SERVERS[name].variable: os.environ.get(SERVERS[name].variable, "") for name in names}
+    missing = [name for name in names if not urls[SERVERS[name].variable]]
+    install(missing)
+    servers = [SERVERS[name]() for name in missing]
+    for server in servers:
+        stack.callback(server.close)
+    with ThreadPoolExecutor(max_workers=max(1, len(servers))) as pool:
+        list(pool.map(Server.start, servers))
+    for server in servers:
+        urls[server.variable] = server.url
+        say(f"{server.name} on 127.0.0.1:{server.port} (pid {', '.join(map(str, server.pids))})")
+    return urls
+
+
+def call(command: Sequence[str], urls: Mapping[str, str]) -> int:
+    """The command's exit code (128 + n if signal n ended it), with signals to us passed on to it."""
+    try:
+        child = subprocess.Popen(command, env={**os.environ, **urls})
+    except OSError as error:
+        raise ServerError(f"cannot run {command[0]}: {error.strerror}") from error
+
+    def forward(number: int, _: FrameType | None) -> None:
+        child.send_signal(number)
+
+    # A terminal sends Ctrl-C to the command as well: it decides when it is done.
+    previous = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
+    previous |= {number: signal.signal(number, forward) for number in FORWARDED}
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def signals_as_exceptions() -> Iterator[None]:
+    """While servers start, let a signal unwind the stack, so that they stop."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    previous = {number: signal.signal(number, stop) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
