@@ -11,7 +11,7 @@ Standard library only, so that it runs before anything is installed. In a test:
 
 from __future__ import annotations
 
-from tests.servers import postgres, redis
+from tests.servers import postgres, redis, redis_cluster
 from tests.servers.base import Server
 from tests.servers.process import Program, ServerError
 from tests.servers.tools import find_tool, install_tool
@@ -21,11 +21,12 @@ SERVERS: dict[str, type[Server]] = {
     for server in (
         postgres.Postgres,
         redis.Redis,
+        redis_cluster.RedisCluster,
     )
 }
 
 # Started when nothing else is asked for: the servers of the backends that exist.
-DEFAULT = ("postgres", "redis")
+DEFAULT = ("postgres", "redis", "redis-cluster")
 
 TOOLS = ("luacheck",)
 

@@ -1,11 +1,11 @@
 """Install, start and stop the servers of the tests.
 
-    python -m tests.servers run [--only NAMES] -- COMMAND …   start servers, run COMMAND with their URLs, stop them
+    python -m tests.servers run [--only NAMES] -- COMMAND …   start servers, run COMMAND, stop them
     python -m tests.servers install [--only NAMES]            fetch what is missing, start nothing
     python -m tests.servers list                              what is there, and from where
 
-COMMAND finds the URLs in FAIRLANE_TEST_<BACKEND>_URL. Where such a variable is set already, that server is used as it
-is: nothing is installed, started or stopped for it.
+COMMAND finds the URLs in FAIRLANE_TEST_<BACKEND>_URL. Where such a variable is set already, that server is
+used as it is: nothing is installed, started or stopped for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__.partition("\n")[0])
     actions = parser.add_subparsers(dest="action", required=True)
     only = argparse.ArgumentParser(add_help=False)
-    only.add_argument("--only", metavar="NAMES", help=f"of {', '.join(SERVERS)} (default: {','.join(DEFAULT)})")
+    only.add_argument(
+        "--only", metavar="NAMES", help=f"of {', '.join(SERVERS)} (default: {','.join(DEFAULT)})"
+    )
     running = actions.add_parser("run", parents=[only], help="run a command beside the servers")
     running.add_argument("command", nargs="+", metavar="COMMAND")
     actions.add_parser("install", parents=[only], help="fetch what is missing")
@@ -52,7 +54,9 @@ def chosen(only: str | None) -> list[str]:
 
 
 def show() -> int:
-    found = {name: server.find() for name, server in SERVERS.items()} | {name: find_tool(name) for name in TOOLS}
+    found = {name: server.find() for name, server in SERVERS.items()} | {
+        name: find_tool(name) for name in TOOLS
+    }
     for name, program in found.items():
         print(f"{name:<16}{program.path if program else '-'}")
     return 0

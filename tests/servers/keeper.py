@@ -1,9 +1,9 @@
 """Run one server and end it when the process that asked for it is gone.
 
-Started by `process.py`, one keeper per server. A server must not outlive the test run, whatever ends that run, so
-the keeper looks every second whether its own parent is still there. Being asked by the *process* and not by the
-thread that started it (as PR_SET_PDEATHSIG alone would be), a server may be started in one thread and used by others.
-Should the keeper itself be killed, Linux kills the server.
+Started by `process.py`, one keeper per server. A server must not outlive the test run, whatever ends that
+run, so the keeper looks every second whether its own parent is still there. (PR_SET_PDEATHSIG alone would
+end a server
+with the *thread* that started it.) Should the keeper itself be killed, Linux kills the server.
 
     SIGTERM   end the server with its own stop signal, by force when that takes too long
     SIGUSR1   kill the server
@@ -88,7 +88,7 @@ def stop(server: subprocess.Popen[bytes], number: int) -> None:
 
 
 def die_with_keeper(keeper: int) -> Any:
-    """What the server's process does before it becomes the server: ask Linux to be killed when the keeper ends."""
+    """What the new process does before it becomes the server: ask Linux to kill it when the keeper ends."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)

@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import ClassVar
 
@@ -86,11 +87,23 @@ class Postgres(Server):
 
     def is_ready(self) -> bool:
         # The file of *this* data folder: a server that merely answers on the port might be somebody else's.
-        try:
-            lines = (self.folder / "data" / "postmaster.pid").read_text().splitlines()
-        except OSError:
-            return False
+        lines = self._pid_file()
         return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+
+    def close(self) -> None:
+        self.stop()
+        # A killed server leaves its file, and with it a shared memory segment that nobody else would remove.
+        if len(lines := self._pid_file()) >= 7 and (ipcrm := shutil.which("ipcrm")):
+            subprocess.run([ipcrm, "-m", lines[6].split()[-1]], check=False, capture_output=True)
+        super().close()
+
+    def _pid_file(self) -> list[str]:
+        if self._folder is None:
+            return []
+        try:
+            return (self._folder / "data" / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return []
 
 
 def find_tool(name: str) -> Program | None:

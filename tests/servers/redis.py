@@ -1,7 +1,7 @@
 """Redis, alone. `FAIRLANE_TEST_REDIS_URL` replaces it.
 
-Nothing is written to disk, so a restarted server is empty. A test that restarts one and wants its data back starts it
-with `private("--appendonly", "yes")`.
+Nothing is written to disk, so a restarted server is empty. A test that restarts one and wants its data back
+starts it with `private("--appendonly", "yes")`.
 """
 
 from __future__ import annotations
