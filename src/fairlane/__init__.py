@@ -1,0 +1,74 @@
+"""Ordered, per-key queues in the database you already run.
+
+A queue is partitioned into groups; at most one message of a group is in flight, so the events of one order, tenant
+or workflow are handled in order while different groups run in parallel.
+"""
+
+from fairlane import migrate
+from fairlane.codec import Codec, JsonCodec
+from fairlane.contract import AsyncTransport, Transport
+from fairlane.errors import (
+    AuthenticationFailed,
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    EventDecodingError,
+    EventEncodingError,
+    EventTooLarge,
+    FairlaneError,
+    LeaseLost,
+    MissingExtra,
+    SchemaNotReady,
+    TransportClosed,
+    UnsupportedByBackend,
+)
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane.registry import connect, connect_async
+from fairlane.transports import (
+    AsyncInMemoryTransport,
+    AsyncPostgresTransport,
+    AsyncRedisTransport,
+    AsyncSqliteTransport,
+    InMemoryTransport,
+    PostgresTransport,
+    RedisTransport,
+    SqliteTransport,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncInMemoryTransport",
+    "AsyncPostgresTransport",
+    "AsyncRedisTransport",
+    "AsyncSqliteTransport",
+    "AsyncTransport",
+    "AuthenticationFailed",
+    "BackendFull",
+    "BackendUnavailable",
+    "Codec",
+    "ConfigurationError",
+    "EventDecodingError",
+    "EventEncodingError",
+    "EventTooLarge",
+    "FairlaneError",
+    "GroupStatus",
+    "InMemoryTransport",
+    "JsonCodec",
+    "Lease",
+    "LeaseLost",
+    "MessageStatus",
+    "MissingExtra",
+    "PostgresTransport",
+    "QueueStatus",
+    "RedisTransport",
+    "SchemaNotReady",
+    "SqliteTransport",
+    "Transport",
+    "TransportClosed",
+    "UnsupportedByBackend",
+    "__version__",
+    "connect",
+    "connect_async",
+    "migrate",
+]

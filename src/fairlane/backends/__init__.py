@@ -1,0 +1,63 @@
+"""The backends: which there are, the URL schemes they answer to, and how to load one.
+
+A backend module offers `BACKEND`, a `base.Backend`. Its driver is imported when it is loaded, not before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from fairlane.backends.base import Backend
+from fairlane.errors import ConfigurationError, MissingExtra
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the table of backends.
+
+    `drivers` are the modules that the extra of the same name installs; none means that it is always there.
+    """
+
+    schemes: tuple[str, ...]
+    module: str
+    drivers: tuple[str, ...] = ()
+
+
+ENTRIES: dict[str, Entry] = {
+    "memory": Entry(("memory",), "fairlane.backends.memory"),
+    "sqlite": Entry(("sqlite",), "fairlane.backends.sqlite"),
+    "postgres": Entry(("postgresql", "postgres"), "fairlane.backends.postgres", ("psycopg", "psycopg_pool")),
+    "redis": Entry(("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis", ("redis",)),
+}
+
+
+def name_for(scheme: str) -> str:
+    """Return the name of the backend that answers to a URL scheme.
+
+    Raises:
+        ConfigurationError: no backend does.
+    """
+    for name, entry in ENTRIES.items():
+        if scheme in entry.schemes:
+            return name
+    known = ", ".join(f"{scheme}://" for entry in ENTRIES.values() for scheme in entry.schemes)
+    raise ConfigurationError(f"no backend answers to {scheme}://; known are {known}")
+
+
+def load(name: str) -> Backend:
+    """Return a backend, importing its driver.
+
+    Raises:
+        ConfigurationError: there is no backend of that name.
+        MissingExtra: its driver is not installed.
+    """
+    if name not in ENTRIES:
+        raise ConfigurationError(f"no backend is called {name!r}; known are {', '.join(ENTRIES)}")
+    try:
+        backend: Backend = import_module(ENTRIES[name].module).BACKEND
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ENTRIES[name].drivers:
+            raise MissingExtra(name) from error
+        raise
+    return backend

@@ -1,0 +1,6 @@
+"""The command line."""
+
+
+def main() -> None:
+    """Run the `fairlane` command."""
+    raise SystemExit("not there yet")

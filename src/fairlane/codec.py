@@ -1,0 +1,108 @@
+"""Events to JSON text and back.
+
+The default codec is strict: an event that would not come back equal, type by type, is refused before anything is
+written. Any object with `encode` and `decode` may take its place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, Protocol
+
+from fairlane.errors import EventEncodingError, EventTooLarge
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+MAX_DEPTH = 200
+MAX_INTEGER_DIGITS = 4300
+
+_LARGEST = 10**MAX_INTEGER_DIGITS
+_LARGEST_BITS = _LARGEST.bit_length()
+
+
+class Codec(Protocol):
+    """Turn events into JSON text and back, so that a pydantic or msgspec model plugs in."""
+
+    def encode(self, event: Any) -> str:
+        """Return the event as JSON text."""
+
+    def decode(self, text: str) -> Any:
+        """Return the event that `encode` made this text from."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+
+
+class JsonCodec:
+    """Strict JSON: None, bool, int, float, str, list, and dict with string keys."""
+
+    def encode(self, event: Any) -> str:
+        """Return the event as compact JSON text.
+
+        Raises:
+            EventEncodingError: NaN, infinities, keys that are not strings, lone surrogates, tuples and any other
+                Python type, more than 200 levels, integers of more than 4,300 digits.
+        """
+        _check(event)
+        try:
+            text = _encoder.encode(event)
+        except (ValueError, TypeError) as error:
+            raise EventEncodingError(str(error)) from error
+        return text
+
+    def decode(self, text: str) -> Any:
+        """Return the event; `ValueError` when the text is not strict JSON."""
+        return _decoder.decode(text)
+
+
+def encode_event(codec: Codec, event: Any) -> str:
+    """Encode an event with any codec and hold the result to the same rules.
+
+    Raises:
+        EventEncodingError: the codec failed, or gave something else than strict JSON text that UTF-8 can hold.
+        EventTooLarge: more than 8 MiB.
+    """
+    try:
+        text = codec.encode(event)
+        if not isinstance(text, str):
+            raise EventEncodingError(f"the codec gave {type(text).__name__}, not str")
+        size = len(text.encode())
+        if type(codec) is not JsonCodec:
+            _decoder.decode(text)
+    except EventEncodingError:
+        raise
+    except UnicodeEncodeError as error:
+        raise EventEncodingError("a string holds a lone surrogate") from error
+    except Exception as error:
+        raise EventEncodingError(f"{type(error).__name__}: {error}") from error
+    if size > MAX_EVENT_BYTES:
+        raise EventTooLarge(size, MAX_EVENT_BYTES)
+    return text
+
+
+def _check(event: Any) -> None:
+    """Refuse what the json module would quietly change: keys turned into strings, tuples into lists."""
+    stack: list[tuple[Any, int]] = [(event, 1)]
+    while stack:
+        value, depth = stack.pop()
+        if value is None or isinstance(value, (str, float)):
+            continue  # NaN, infinities and surrogates are refused by the encoder itself
+        if isinstance(value, int):
+            if value.bit_length() >= _LARGEST_BITS - 1 and abs(value) >= _LARGEST:
+                raise EventEncodingError(f"an integer has more than {MAX_INTEGER_DIGITS} digits")
+            continue
+        if depth > MAX_DEPTH and isinstance(value, (dict, list)):
+            raise EventEncodingError(f"it is nested more than {MAX_DEPTH} levels deep")
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise EventEncodingError(f"the key {key!r:.100} is a {type(key).__name__}, not a string")
+            stack.extend((item, depth + 1) for item in value.values())
+        elif isinstance(value, list):
+            stack.extend((item, depth + 1) for item in value)
+        else:
+            raise EventEncodingError(f"{type(value).__name__} is not a JSON type")

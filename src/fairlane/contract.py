@@ -1,0 +1,183 @@
+"""The contract: what a transport offers, and which arguments it takes.
+
+The rules for arguments stand here once, for every backend. The procedures repeat only those that people who call
+them from SQL could break.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
+
+DEFAULT_QUEUE = "fairlane"
+CLIENT_REVISION = "0001"
+"""The oldest revision of the layouts that this client works with."""
+
+MAX_VISIBILITY = 12 * 3600.0
+MAX_DELAY = 365 * 86400.0
+MAX_ID_BYTES = 512
+MAX_DEDUP_LENGTH = 128
+MAX_LIMIT = 10_000
+
+_QUEUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_RESERVED = re.compile(r"public|information_schema|pg_.*|sqlite.*")
+
+
+class Inspector(Protocol):
+    """Look at a queue without changing it."""
+
+    def queue(self) -> QueueStatus:
+        """Return the queue's figures."""
+
+    def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
+        """Return the groups in the order of the line, those that are claimable first."""
+
+    def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
+        """Return the messages of a group, its head first."""
+
+
+class AsyncInspector(Protocol):
+    """Look at a queue without changing it."""
+
+    async def queue(self) -> QueueStatus:
+        """Return the queue's figures."""
+
+    async def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
+        """Return the groups in the order of the line, those that are claimable first."""
+
+    async def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
+        """Return the messages of a group, its head first."""
+
+
+class Transport(Protocol):
+    """A queue as an application sees it. `fairlane.facade.SyncFacade` says what each operation promises."""
+
+    @property
+    def inspect(self) -> Inspector: ...
+    def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int: ...
+    def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None: ...
+    def ack(self, lease: Lease) -> None: ...
+    def nack(self, lease: Lease, delay: float = 0.0) -> None: ...
+    def extend(self, lease: Lease, visibility: float) -> Lease: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class AsyncTransport(Protocol):
+    """The same queue for asyncio. `fairlane.facade.AsyncFacade` says what each operation promises."""
+
+    @property
+    def inspect(self) -> AsyncInspector: ...
+    async def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int: ...
+    async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None: ...
+    async def ack(self, lease: Lease) -> None: ...
+    async def nack(self, lease: Lease, delay: float = 0.0) -> None: ...
+    async def extend(self, lease: Lease, visibility: float) -> Lease: ...
+    async def close(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def check_queue(queue: object) -> str:
+    """Return the name of a queue, or say what is wrong with it."""
+    name = _text("queue", queue)
+    if not _QUEUE_NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+        raise ValueError(
+            f"queue must match [a-z][a-z0-9_]{{0,30}} and not be public, pg_…, sqlite… or information_schema: {name!r}"
+        )
+    return name
+
+
+def check_id(name: str, value: object) -> str:
+    """Return a group or worker id: 1 to 512 bytes of UTF-8 without NUL."""
+    text = _text(name, value)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must not hold a lone surrogate: {text!r:.200}") from None
+    if not text or "\0" in text or size > MAX_ID_BYTES:
+        raise ValueError(f"{name} must be 1 to {MAX_ID_BYTES} bytes of UTF-8 without NUL: {text!r:.200}")
+    return text
+
+
+def check_dedup_id(value: object) -> str | None:
+    """Return a deduplication id: None, or 1 to 128 characters without NUL."""
+    if value is None:
+        return None
+    text = _text("dedup_id", value)
+    if not 1 <= len(text) <= MAX_DEDUP_LENGTH or "\0" in text:
+        raise ValueError(f"dedup_id must be 1 to {MAX_DEDUP_LENGTH} characters without NUL: {text!r:.200}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"dedup_id must not hold a lone surrogate: {text!r}") from None
+    return text
+
+
+def check_priority(name: str, value: object) -> int:
+    """Return a priority: an int from 0 to 4, and not a bool."""
+    return _integer(name, value, 0, 4)
+
+
+def check_limit(value: object) -> int:
+    """Return the number of rows that an inspection may give, 1 to 10,000."""
+    return _integer("limit", value, 1, MAX_LIMIT)
+
+
+def check_visibility(value: object) -> float:
+    """Return a visibility in seconds: 0 < visibility <= 12 hours."""
+    seconds = _seconds("visibility", value)
+    if not 0 < seconds <= MAX_VISIBILITY:
+        raise ValueError(f"visibility must be more than 0 and at most {MAX_VISIBILITY:g} seconds: {value!r}")
+    return seconds
+
+
+def check_delay(value: object) -> float:
+    """Return a delay in seconds: 0 <= delay <= 365 days."""
+    seconds = _seconds("delay", value)
+    if not 0 <= seconds <= MAX_DELAY:
+        raise ValueError(f"delay must be 0 to {MAX_DELAY:g} seconds: {value!r}")
+    return seconds
+
+
+def check_lease(value: object) -> Lease:
+    """Return the lease, or say that it is none."""
+    if not isinstance(value, Lease):
+        raise TypeError(f"lease must be a Lease, as claim() returns it: {value!r:.200}")
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str: {value!r:.200}")
+    return value
+
+
+def _integer(name: str, value: object, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int from {low} to {high}: {value!r:.200}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be an int from {low} to {high}: {value!r}")
+    return int(value)
+
+
+def _seconds(name: str, value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number of seconds: {value!r:.200}")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if math.isnan(seconds):
+        raise ValueError(f"{name} must be a number of seconds: {value!r}")
+    return seconds

@@ -1,0 +1,55 @@
+"""Choose a backend by the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from fairlane import backends
+from fairlane.errors import ConfigurationError
+from fairlane.urls import scheme_of
+
+
+def url_from(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the URL that the environment names, or None when it names nothing.
+
+    `STM_TRANSPORT_BACKEND` names a backend and chooses `FAIRLANE_<BACKEND>_URL`; without it `FAIRLANE_URL` counts.
+    The in-memory backend needs no URL.
+
+    Raises:
+        ConfigurationError: the settings contradict each other, or name a backend and no URL of it.
+    """
+    env = os.environ if environ is None else environ
+    general = env.get("FAIRLANE_URL") or None
+    name = (env.get("STM_TRANSPORT_BACKEND") or "").strip().lower()
+    if not name:
+        return general
+    if name not in backends.ENTRIES:
+        known = ", ".join(backends.ENTRIES)
+        raise ConfigurationError(f"STM_TRANSPORT_BACKEND names no backend: {name!r}; known are {known}")
+    variable = f"FAIRLANE_{name.upper()}_URL"
+    specific = env.get(variable) or None
+    if specific and general and specific != general:
+        raise ConfigurationError(f"{variable} and FAIRLANE_URL differ: unset one of them")
+    chosen = specific or general or ("memory://" if name == "memory" else None)
+    if chosen is None:
+        raise ConfigurationError(f"STM_TRANSPORT_BACKEND is {name}, so {variable} must be set")
+    if backends.name_for(scheme_of(chosen)) != name:
+        holder = variable if specific else "FAIRLANE_URL"
+        raise ConfigurationError(
+            f"STM_TRANSPORT_BACKEND is {name}, but {holder} is a {scheme_of(chosen)}:// URL: unset one of them"
+        )
+    return chosen
+
+
+def resolve_url(url: str | None) -> str:
+    """Return the URL given, else the one that the environment names.
+
+    Raises:
+        ConfigurationError: there is neither, or the environment contradicts itself.
+    """
+    chosen = url if url is not None else url_from()
+    if chosen is None:
+        raise ConfigurationError("no backend is chosen: pass a URL, or set FAIRLANE_URL")
+    backends.name_for(scheme_of(chosen))
+    return chosen

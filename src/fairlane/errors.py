@@ -1,0 +1,173 @@
+"""Every error that Fairlane raises on purpose.
+
+One root, few classes. Each carries its data as attributes and says in its text what to do next. Driver errors that
+Fairlane does not know pass through unchanged. No text here ever holds a password: hosts come from `urls.host_of`.
+"""
+
+from __future__ import annotations
+
+from fairlane.model import Lease
+
+
+class FairlaneError(Exception):
+    """Root of all errors that Fairlane raises on purpose."""
+
+
+class LeaseLost(FairlaneError):
+    """The lease no longer holds: its token was replaced, or its message was finished. Nothing was changed.
+
+    After an answer that never arrived, a repeated `ack` or `nack` that raises this means "done or lost".
+    """
+
+    def __init__(self, group_id: str, seq: int) -> None:
+        super().__init__(group_id, seq)
+        self.group_id = group_id
+        self.seq = seq
+
+    def __str__(self) -> str:
+        return (
+            f"the lease on message {self.seq} of group {self.group_id!r} no longer holds; nothing was changed: "
+            "drop this worker's result, whoever holds the group now will handle the message"
+        )
+
+
+class EventEncodingError(FairlaneError, ValueError):
+    """The event cannot be stored; raised before anything is written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the event cannot be encoded: {self.reason}"
+
+
+class EventTooLarge(EventEncodingError):
+    """The encoded event is larger than the backend, or Fairlane itself, accepts; nothing was written.
+
+    `size` and `limit` are bytes of UTF-8; either is None when the server did not tell.
+    """
+
+    def __init__(self, size: int | None, limit: int | None) -> None:
+        super().__init__(
+            f"it takes {'too many' if size is None else format(size, ',')} bytes, the limit is "
+            f"{'lower' if limit is None else format(limit, ',')}; store it elsewhere and publish a reference"
+        )
+        self.args = (size, limit)
+        self.size = size
+        self.limit = limit
+
+
+class EventDecodingError(FairlaneError):
+    """A claimed event cannot be decoded. `lease` is held and valid; its `event` is the stored text."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease)
+        self.lease = lease
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.lease.seq} of group {self.lease.group_id!r} is leased but its event cannot be decoded; "
+            "the lease is in this error's .lease: ack it to discard the message or nack it with a delay"
+        )
+
+
+class SchemaNotReady(FairlaneError):
+    """The queue does not exist, is older than this client needs, or no longer serves clients this old."""
+
+    def __init__(self, queue: str, found: str | None, needed: str, serves: str | None = None) -> None:
+        super().__init__(queue, found, needed, serves)
+        self.queue = queue
+        self.found = found
+        self.needed = needed
+        self.serves = serves
+
+    def __str__(self) -> str:
+        if self.found is not None and self.found >= self.needed:
+            return (
+                f"queue {self.queue!r} is at revision {self.found}, which serves clients from revision {self.serves} "
+                f"on; this one was made for {self.needed}: upgrade the fairlane package"
+            )
+        state = "not there" if self.found is None else f"at revision {self.found}"
+        return (
+            f"queue {self.queue!r} is {state}, this client needs revision {self.needed}: "
+            f"run `fairlane migrate --queue {self.queue}`"
+        )
+
+
+class BackendUnavailable(FairlaneError):
+    """The server cannot be reached, broke the connection, or stayed busy beyond the deadline.
+
+    The outcome of the call in progress is unknown unless the text says otherwise; a lease that nobody received
+    expires by itself.
+    """
+
+    def __init__(self, backend: str, host: str, reason: str) -> None:
+        super().__init__(backend, host, reason)
+        self.backend = backend
+        self.host = host
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.backend} at {self.host} is not available: {self.reason}; check the server and try again"
+
+
+class AuthenticationFailed(FairlaneError):
+    """The server refused the credentials, or their user lacks a right that the call needs."""
+
+    def __init__(self, backend: str, host: str, reason: str = "the server refused the credentials") -> None:
+        super().__init__(backend, host, reason)
+        self.backend = backend
+        self.host = host
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.backend} at {self.host}: {self.reason}; check user, password or token, and roles"
+
+
+class BackendFull(FairlaneError):
+    """The server has no room (memory, disk). Nothing was written; claim and ack go on working where they can."""
+
+    def __init__(self, backend: str, host: str, reason: str) -> None:
+        super().__init__(backend, host, reason)
+        self.backend = backend
+        self.host = host
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.backend} at {self.host} is full: {self.reason}; drain the queue or give the server more room"
+
+
+class UnsupportedByBackend(FairlaneError):
+    """This backend cannot keep a promise that the call asks for, and refuses instead of ignoring it."""
+
+    def __init__(self, backend: str, feature: str, instead: str = "choose another backend") -> None:
+        super().__init__(backend, feature, instead)
+        self.backend = backend
+        self.feature = feature
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"{self.backend} does not support {self.feature}: {self.instead}"
+
+
+class ConfigurationError(FairlaneError, ValueError):
+    """A URL, an option, a setting of the environment or of the server is wrong or contradicts another."""
+
+
+class MissingExtra(FairlaneError, ImportError):
+    """The driver of a backend is not installed."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend)
+        self.backend = backend
+
+    def __str__(self) -> str:
+        return f"the driver for {self.backend} is not installed: pip install 'fairlane[{self.backend}]'"
+
+
+class TransportClosed(FairlaneError):
+    """The transport was closed; make a new one."""
+
+    def __str__(self) -> str:
+        return "this transport is closed: make a new one with connect()"

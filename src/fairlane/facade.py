@@ -1,0 +1,290 @@
+"""The two faces of a queue, blocking and asyncio. Both only drive the programs of `operations`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from fairlane import contract
+from fairlane.backends import load
+from fairlane.backends.base import AsyncExecutor, Core, Executor
+from fairlane.codec import Codec
+from fairlane.errors import TransportClosed
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane.operations import Operations
+from fairlane.program import Program, T, run, run_async
+
+STARTUP_TIMEOUT = 5.0
+"""Seconds for which a new transport waits for a server that is not up yet."""
+
+
+class SyncFacade:
+    """A queue for blocking code. One object serves many threads; use it as a context manager or `close` it."""
+
+    backend: ClassVar[str]
+
+    def __init__(
+        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec | None = None, **options: Any
+    ) -> None:
+        backend = load(self.backend)
+        name = contract.check_queue(queue)
+        self._assemble(backend.core(name), backend.executor.from_client(client, name, **options), codec)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = contract.DEFAULT_QUEUE,
+        codec: Codec | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Any,
+    ) -> Self:
+        """Connect to the backend at a URL.
+
+        Args:
+            url: where the backend is; the README lists the forms.
+            queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
+            codec: encodes and decodes events; strict JSON unless given.
+            startup_timeout: seconds to wait for a server that is not up yet.
+            options: what the backend's documentation lists.
+
+        Raises:
+            SchemaNotReady: the queue is not migrated, or to a revision that does not fit this client.
+            BackendUnavailable: the server cannot be reached.
+            AuthenticationFailed: it refused the credentials.
+            ConfigurationError: the URL or an option is wrong.
+        """
+        backend = load(cls.backend)
+        name = contract.check_queue(queue)
+        made = cls.__new__(cls)
+        made._assemble(backend.core(name), backend.executor.from_url(url, name, **options), codec)
+        try:
+            made._run(made._operations.start(startup_timeout))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _assemble(self, core: Core, executor: Executor, codec: Codec | None) -> None:
+        self._operations = Operations(core, codec)
+        self._executor = executor
+        self._closed = False
+
+    def _run(self, program: Program[T]) -> T:
+        if self._closed:
+            raise TransportClosed()
+        return run(program, self._executor.execute)
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._operations.core.queue
+
+    @property
+    def inspect(self) -> SyncInspector:
+        """Look at the queue without changing it."""
+        return SyncInspector(self)
+
+    def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int:
+        """Append an event to a group's queue and return the message's seq.
+
+        Args:
+            group_id: 1 to 512 bytes of UTF-8 without NUL, compared byte for byte.
+            event: a JSON value, or what the codec takes.
+            priority: 0 to 4; fixed for the group by the first publish while it is empty, ignored afterwards.
+            dedup_id: 1 to 128 characters. While a message with this id waits or is leased anywhere in the queue, its
+                seq is returned and nothing is added.
+
+        Raises:
+            EventEncodingError: the event cannot be stored; nothing was written.
+        """
+        return self._run(self._operations.publish(group_id, event, priority, dedup_id))
+
+    def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None:
+        """Lease the oldest message of the group that has waited longest, or return None when nothing is deliverable.
+
+        Args:
+            worker_id: who asks, for people who look at the queue; 1 to 512 bytes of UTF-8 without NUL.
+            visibility: seconds until another worker may take the message over, 0 < visibility <= 43,200.
+            min_priority: 0 to 4; only groups with at least this priority.
+
+        Raises:
+            EventDecodingError: the message is leased, but the codec cannot decode it; the error holds the lease.
+        """
+        return self._run(self._operations.claim(worker_id, visibility, min_priority))
+
+    def ack(self, lease: Lease) -> None:
+        """Finish the leased message for good and free its group.
+
+        Raises:
+            LeaseLost: the lease no longer holds; nothing was changed.
+        """
+        self._run(self._operations.ack(lease))
+
+    def nack(self, lease: Lease, delay: float = 0.0) -> None:
+        """Return the message to the head of its group.
+
+        Args:
+            delay: seconds for which the whole group stays parked, 0 to 31,536,000; 0 makes it claimable at once.
+
+        Raises:
+            LeaseLost: the lease no longer holds; nothing was changed.
+        """
+        self._run(self._operations.nack(lease, delay))
+
+    def extend(self, lease: Lease, visibility: float) -> Lease:
+        """Let the lease end `visibility` seconds from now and return it anew; the token stays.
+
+        Args:
+            visibility: seconds, 0 < visibility <= 43,200.
+
+        Raises:
+            LeaseLost: the lease no longer holds; nothing was changed.
+        """
+        return self._run(self._operations.extend(lease, visibility))
+
+    def close(self) -> None:
+        """Release the connections that this transport opened; a client handed in stays open. May be called again."""
+        if not self._closed:
+            self._closed = True
+            self._executor.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncInspector:
+    """Look at a queue without changing it. Figures are a snapshot and may cost time in proportion to the queue."""
+
+    def __init__(self, transport: SyncFacade) -> None:
+        self._transport = transport
+
+    def queue(self) -> QueueStatus:
+        """Return the queue's figures."""
+        return self._transport._run(self._transport._operations.queue_status())
+
+    def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
+        """Return up to `limit` (1 to 10,000) groups in the order of the line, those that are claimable first."""
+        return self._transport._run(self._transport._operations.group_status(limit))
+
+    def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
+        """Return up to `limit` (1 to 10,000) messages of a group, its head first."""
+        return self._transport._run(self._transport._operations.message_status(group_id, limit))
+
+
+class AsyncFacade:
+    """A queue for asyncio. One object serves many tasks of one event loop. `SyncFacade` documents the operations."""
+
+    backend: ClassVar[str]
+
+    def __init__(
+        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec | None = None, **options: Any
+    ) -> None:
+        backend = load(self.backend)
+        name = contract.check_queue(queue)
+        self._assemble(backend.core(name), backend.async_executor.from_client(client, name, **options), codec)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = contract.DEFAULT_QUEUE,
+        codec: Codec | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Any,
+    ) -> Self:
+        """Connect to the backend at a URL; arguments and errors as in `SyncFacade.from_url`."""
+        backend = load(cls.backend)
+        name = contract.check_queue(queue)
+        made = cls.__new__(cls)
+        made._assemble(backend.core(name), backend.async_executor.from_url(url, name, **options), codec)
+        try:
+            await made._run(made._operations.start(startup_timeout))
+        except BaseException:
+            await made.close()
+            raise
+        return made
+
+    def _assemble(self, core: Core, executor: AsyncExecutor, codec: Codec | None) -> None:
+        self._operations = Operations(core, codec)
+        self._executor = executor
+        self._closed = False
+
+    async def _run(self, program: Program[T]) -> T:
+        if self._closed:
+            raise TransportClosed()
+        return await run_async(program, self._executor.execute)
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._operations.core.queue
+
+    @property
+    def inspect(self) -> AsyncInspector:
+        """Look at the queue without changing it."""
+        return AsyncInspector(self)
+
+    async def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int:
+        """Append an event to a group's queue and return the message's seq; see `SyncFacade.publish`."""
+        return await self._run(self._operations.publish(group_id, event, priority, dedup_id))
+
+    async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None:
+        """Lease the oldest message of the group that has waited longest, or None; see `SyncFacade.claim`.
+
+        A cancelled claim may have leased a message that nobody received: its lease expires by itself.
+        """
+        return await self._run(self._operations.claim(worker_id, visibility, min_priority))
+
+    async def ack(self, lease: Lease) -> None:
+        """Finish the leased message for good and free its group; see `SyncFacade.ack`."""
+        await self._run(self._operations.ack(lease))
+
+    async def nack(self, lease: Lease, delay: float = 0.0) -> None:
+        """Return the message to the head of its group; see `SyncFacade.nack`."""
+        await self._run(self._operations.nack(lease, delay))
+
+    async def extend(self, lease: Lease, visibility: float) -> Lease:
+        """Let the lease end `visibility` seconds from now and return it anew; see `SyncFacade.extend`."""
+        return await self._run(self._operations.extend(lease, visibility))
+
+    async def close(self) -> None:
+        """Release the connections that this transport opened; a client handed in stays open. May be called again."""
+        if not self._closed:
+            self._closed = True
+            await self._executor.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncInspector:
+    """Look at a queue without changing it; see `SyncInspector`."""
+
+    def __init__(self, transport: AsyncFacade) -> None:
+        self._transport = transport
+
+    async def queue(self) -> QueueStatus:
+        """Return the queue's figures."""
+        return await self._transport._run(self._transport._operations.queue_status())
+
+    async def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
+        """Return up to `limit` (1 to 10,000) groups in the order of the line, those that are claimable first."""
+        return await self._transport._run(self._transport._operations.group_status(limit))
+
+    async def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
+        """Return up to `limit` (1 to 10,000) messages of a group, its head first."""
+        return await self._transport._run(self._transport._operations.message_status(group_id, limit))

@@ -1,0 +1,144 @@
+"""Migrate queues: Alembic, run programmatically.
+
+`fairlane migrate` is this module on the command line; plain `alembic -x url=… -x queue=…` does the same. The host's
+logging configuration is left alone.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fairlane.backends import load
+from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
+from fairlane.errors import ConfigurationError, FairlaneError
+from fairlane.program import run
+from fairlane.templates import bundle_root
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+    from fairlane.migrate.settings import Settings
+
+__all__ = ["Status", "downgrade", "migrate", "script", "status", "upgrade"]
+
+# Alembic's environment is a global of its module: one migration at a time in a process
+_alembic = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a queue's schema stands to this client. `found` is None when the queue is not there."""
+
+    queue: str
+    found: str | None
+    serves: str | None
+    needed: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether this client can work with the queue."""
+        return self.found is not None and self.found >= self.needed >= (self.serves or "")
+
+
+def upgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> None:
+    """Bring a queue's schema up to a revision; does nothing when it is there already.
+
+    Args:
+        url: the database, as for `connect`; its user must be allowed to create what is missing.
+        queue: the namespace to create or migrate.
+        revision: `head`, or a four-digit id.
+        options: `owner_role`, `app_role`, `reader_role` (Postgres), `new_groups` (`first` or `arrival`).
+
+    Raises:
+        ConfigurationError: the URL, an option or the revision is wrong.
+        BackendUnavailable, AuthenticationFailed: the database cannot be reached or used.
+    """
+    from alembic import command
+
+    _with_alembic(command.upgrade, _settings(url, queue, options), revision)
+
+
+def downgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str, **options: str | None) -> None:
+    """Take a queue's schema back to a revision; `base` removes the queue and every message in it."""
+    from alembic import command
+
+    _with_alembic(command.downgrade, _settings(url, queue, options), revision)
+
+
+def migrate(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> None:
+    """Go to a revision, up or down, whichever way it lies."""
+    found = status(url, queue=queue).found
+    back = revision == "base" or (found is not None and revision.isdigit() and revision < found)
+    (downgrade if back else upgrade)(url, queue=queue, revision=revision, **options)
+
+
+def script(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> str:
+    """Return what a DBA would apply by hand instead of `upgrade`; connects to nothing.
+
+    `revision` may be a range such as `0001:head`.
+    """
+    from alembic import command
+
+    output = io.StringIO()
+    _with_alembic(command.upgrade, _settings(url, queue, options), revision, output=output, sql=True)
+    return output.getvalue()
+
+
+def status(url: str, *, queue: str = DEFAULT_QUEUE) -> Status:
+    """Ask a database for the revision of a queue, and compare it with what this client needs."""
+    from fairlane.backends import name_for
+    from fairlane.urls import scheme_of
+
+    backend = load(name_for(scheme_of(url)))
+    name = check_queue(queue)
+    executor = backend.executor.from_url(url, name)
+    try:
+        revision = run(backend.core(name).revision(), executor.execute)
+    finally:
+        executor.close()
+    if revision is None:
+        return Status(name, None, None, CLIENT_REVISION)
+    return Status(name, revision.found, revision.serves, CLIENT_REVISION)
+
+
+def _settings(url: str, queue: str, options: dict[str, str | None]) -> Settings:
+    from fairlane.migrate.settings import OPTIONS, Settings
+
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ConfigurationError(f"unknown option of a migration: {', '.join(unknown)}")
+    return Settings(url, queue, **options)
+
+
+def _config(settings: Settings, output: io.StringIO | None) -> Config:
+    from alembic.config import Config
+
+    quiet = io.StringIO()
+    config = Config(str(bundle_root() / "alembic.ini"), stdout=output or quiet, output_buffer=output)
+    config.attributes["fairlane_settings"] = settings
+    return config
+
+
+def _with_alembic(
+    action: Callable[..., Any],
+    settings: Settings,
+    revision: str,
+    output: io.StringIO | None = None,
+    **flags: bool,
+) -> None:
+    from alembic.util import CommandError
+
+    if settings.backend == "memory":
+        return  # a store is made when it is first used
+    load(settings.backend)  # says which extra is missing before anything is tried
+    with _alembic:
+        try:
+            action(_config(settings, output), revision, **flags)
+        except CommandError as error:
+            if isinstance(error.__cause__, FairlaneError):
+                raise error.__cause__ from None
+            raise ConfigurationError(f"{error}") from error

@@ -1,0 +1,148 @@
+"""What `schema/env.py` runs: connect Alembic to the database, or to a ledger, and migrate in one transaction."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from logging.config import fileConfig
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from fairlane.migrate import engines
+from fairlane.migrate.ledger import Ledger, open_target
+from fairlane.migrate.revisions import split_sqlite
+from fairlane.migrate.settings import Settings, from_arguments
+from fairlane.templates import render
+
+if TYPE_CHECKING:
+    from alembic.runtime.environment import EnvironmentContext
+
+NAMESPACE = "schema/postgres/namespace.sql.j2"
+
+
+def run(context: Any) -> None:
+    """Migrate as the running Alembic command asks.
+
+    Called by `fairlane.migrate`, the settings are in the config's attributes; called by plain `alembic`, they are its
+    `-x` arguments, and its logging settings apply too.
+    """
+    settings = context.config.attributes.get("fairlane_settings")
+    if settings is None:
+        fileConfig(context.config.config_file_name, disable_existing_loggers=False)
+        settings = from_arguments(context.get_x_argument(as_dictionary=True), _default_url())
+    offline = context.is_offline_mode()
+    if settings.backend in engines.DIALECTS:
+        (_offline_sql if offline else _online_sql)(context, settings)
+    else:
+        _through_ledger(context, settings, offline)
+
+
+def _default_url() -> str | None:
+    from fairlane.environ import url_from
+
+    return url_from()
+
+
+def _mutates(context: EnvironmentContext) -> bool:
+    """Tell the commands that change the database from those that only look."""
+    try:
+        context.get_revision_argument()
+    except KeyError:
+        return False
+    return True
+
+
+def _online_sql(context: EnvironmentContext, settings: Settings) -> None:
+    writing = _mutates(context)
+    with engines.connected(settings, create=writing) as connection:
+
+        def execute(script: str) -> None:
+            statements = split_sqlite(script) if settings.backend == "sqlite" else (script,)
+            for statement in statements:
+                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+        if writing and settings.backend == "postgres":
+            execute(render(NAMESPACE, queue=settings.queue, owner_role=settings.owner_role))
+        context.configure(
+            connection=connection,
+            transactional_ddl=True,
+            fairlane_settings=settings,
+            fairlane_sink=execute,
+            **_version_table(settings),
+        )
+        with context.begin_transaction():
+            context.run_migrations()
+
+
+def _offline_sql(context: EnvironmentContext, settings: Settings) -> None:
+    context.configure(
+        dialect_name="postgresql" if settings.backend == "postgres" else "sqlite",
+        transactional_ddl=True,
+        fairlane_settings=settings,
+        fairlane_sink=lambda script: context.static_output(script),
+        **_version_table(settings),
+    )
+    with context.begin_transaction():
+        if settings.backend == "postgres":
+            context.static_output(render(NAMESPACE, queue=settings.queue, owner_role=settings.owner_role))
+        context.run_migrations()
+
+
+def _version_table(settings: Settings) -> dict[str, Any]:
+    """Name the queue's own version table, which never meets the application's."""
+    if settings.backend == "postgres":
+        return {"version_table": "alembic_version", "version_table_schema": settings.queue}
+    return {"version_table": f"{settings.queue}_alembic_version"}
+
+
+def _through_ledger(context: EnvironmentContext, settings: Settings, offline: bool) -> None:
+    target = open_target(settings)
+    try:
+        if offline:
+            _ledger_offline(context, settings, target)
+        elif _mutates(context):
+            with target.lock():
+                _ledger_online(context, settings, target)
+        else:
+            _ledger_online(context, settings, target)
+    finally:
+        target.close()
+
+
+def _ledger_online(context: EnvironmentContext, settings: Settings, target: Any) -> None:
+    engine = sa.create_engine("sqlite://")
+    found = target.read()
+    with engine.begin() as connection:
+        ledger = Ledger(target)
+        if found is not None:
+            connection.exec_driver_sql("create table alembic_version (version_num varchar(32) primary key not null)")
+            connection.exec_driver_sql("insert into alembic_version values (?)", (found,))
+        _configure_ledger(context, settings, ledger, connection=connection)
+        with context.begin_transaction():
+            context.run_migrations()
+    engine.dispose()
+
+
+def _ledger_offline(context: EnvironmentContext, settings: Settings, target: Any) -> None:
+    # Alembic's own statements are about the ledger's version table, which does not exist: they go nowhere
+    output = _output(context)
+    ledger = Ledger(target, emit=lambda text: output(text))
+    _configure_ledger(context, settings, ledger, dialect_name="sqlite", output_buffer=io.StringIO())
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _output(context: EnvironmentContext) -> Callable[[str], None]:
+    buffer = context.config.output_buffer or context.config.stdout
+    return lambda text: print(text, file=buffer)
+
+
+def _configure_ledger(context: EnvironmentContext, settings: Settings, ledger: Ledger, **where: Any) -> None:
+    context.configure(
+        transactional_ddl=True,
+        on_version_apply=ledger.on_version_apply,
+        fairlane_settings=settings,
+        fairlane_sink=ledger.sink,
+        **where,
+    )

@@ -1,0 +1,52 @@
+"""What revision files use: they name templates, this module renders and applies them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fairlane.migrate.settings import Settings
+from fairlane.templates import render
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The templates of one revision for one dialect, in the order of their application."""
+
+    up: tuple[str, ...]
+    down: tuple[str, ...]
+
+
+Sink = Callable[[str], None]
+"""Takes one rendered template: executes it, prints it, or keeps it for the ledger's target."""
+
+DIALECTS = {"libsql": "sqlite", "rqlite": "sqlite"}
+"""Backends that share the templates of another."""
+
+
+def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revision: str, serves: str) -> None:
+    """Render the templates of a revision and hand them to whatever the running migration does with them."""
+    from alembic import op
+
+    options = op.get_context().opts
+    settings: Settings = options["fairlane_settings"]
+    sink: Sink = options["fairlane_sink"]
+    chosen = files.get(DIALECTS.get(settings.backend, settings.backend), Files((), ()))
+    for path in chosen.up if direction == "up" else chosen.down:
+        sink(render(path, **settings.variables(revision, serves)))
+
+
+def split_sqlite(script: str) -> Iterator[str]:
+    """Yield the statements of an SQLite script; the bodies of triggers stay whole. Leading comments go."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        if not pending and (not line.strip() or line.lstrip().startswith("--")):
+            continue
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending.strip()
+            pending = ""
+    if pending.strip():
+        yield pending.strip()

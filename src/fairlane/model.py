@@ -1,0 +1,95 @@
+"""The values that Fairlane gives to its callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+GroupState = Literal["ready", "in_flight", "parked"]
+MessageState = Literal["in_flight", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One message, held by one worker until `expires_at` or until somebody claims it after that.
+
+    Attributes:
+        group_id: the group, which has nothing else in flight while this lease holds.
+        event: the published value, decoded.
+        seq: number of the message; larger means published later.
+        token: what `ack`, `nack` and `extend` prove their right with. Fresh for every claim.
+        attempts: 1 on first delivery, one more with every claim of this message.
+        published_at: UTC, by the server's clock.
+        expires_at: UTC, by the server's clock; after it the message is claimable again.
+    """
+
+    group_id: str
+    event: Any
+    seq: int
+    token: str
+    attempts: int
+    published_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What a database says of itself: its revision, and the oldest revision whose clients it still serves."""
+
+    found: str
+    serves: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The whole queue in one row. `oldest_seconds` is the age of the oldest message, None when empty."""
+
+    queue: str
+    groups: int
+    ready: int
+    in_flight: int
+    parked: int
+    messages: int
+    oldest_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """One group.
+
+    Attributes:
+        state: `in_flight` while a lease runs, `parked` while a delay runs, else `ready`.
+        depth: messages in the group, the leased one included.
+        oldest_seconds: age of its oldest message.
+        worker_id: who holds the lease, or held the one that ran out; None otherwise.
+        attempts: deliveries of the message at the head so far.
+        ready_in_seconds: until the group is claimable; 0 when it is.
+    """
+
+    group_id: str
+    state: GroupState
+    priority: int
+    depth: int
+    oldest_seconds: float | None
+    worker_id: str | None
+    attempts: int
+    ready_in_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStatus:
+    """One message of a group; `position` 1 is the head, `attempts` counts deliveries so far.
+
+    `event` is decoded with the transport's codec; the stored text where that fails.
+    """
+
+    group_id: str
+    seq: int
+    state: MessageState
+    position: int
+    attempts: int
+    dedup_id: str | None
+    published_at: datetime
+    age_seconds: float
+    event: Any

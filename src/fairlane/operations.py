@@ -1,0 +1,113 @@
+"""What the operations of every backend have in common, as programs.
+
+Arguments are checked and events encoded before anything is sent; the schema is asked for once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from fairlane import contract
+from fairlane.backends.base import Core
+from fairlane.codec import Codec, JsonCodec, encode_event
+from fairlane.errors import BackendUnavailable, EventDecodingError
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane.program import Program, Sleep
+
+
+class Operations:
+    """Programs of the contract's operations: checks, codec and readiness around a backend's core."""
+
+    def __init__(self, core: Core, codec: Codec | None) -> None:
+        self.core = core
+        self.codec: Codec = JsonCodec() if codec is None else codec
+        self._ready = False
+
+    def start(self, timeout: float) -> Program[None]:
+        """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most."""
+        deadline = time.monotonic() + timeout
+        pause = 0.05
+        while True:
+            try:
+                return (yield from self._check_ready())
+            except BackendUnavailable:
+                if time.monotonic() + pause > deadline:
+                    raise
+            yield Sleep(pause)
+            pause = min(pause * 1.6, 1.0)
+
+    def _check_ready(self) -> Program[None]:
+        if not self._ready:
+            yield from self.core.check_ready()
+            self._ready = True
+
+    def publish(self, group_id: str, event: Any, priority: int, dedup_id: str | None) -> Program[int]:
+        arguments: dict[str, Any] = {
+            "group_id": contract.check_id("group_id", group_id),
+            "priority": contract.check_priority("priority", priority),
+            "dedup_id": contract.check_dedup_id(dedup_id),
+        }
+        self.core.check_arguments("publish", arguments)
+        payload = encode_event(self.codec, event)
+        yield from self._check_ready()
+        return (yield from self.core.publish(payload=payload, **arguments))
+
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
+        arguments: dict[str, Any] = {
+            "worker_id": contract.check_id("worker_id", worker_id),
+            "visibility": contract.check_visibility(visibility),
+            "min_priority": contract.check_priority("min_priority", min_priority),
+        }
+        self.core.check_arguments("claim", arguments)
+        yield from self._check_ready()
+        lease = yield from self.core.claim(**arguments)
+        if lease is None:
+            return None
+        try:
+            return replace(lease, event=self.codec.decode(lease.event))
+        except Exception as error:
+            raise EventDecodingError(lease) from error
+
+    def ack(self, lease: Lease) -> Program[None]:
+        contract.check_lease(lease)
+        yield from self._check_ready()
+        yield from self.core.ack(lease)
+
+    def nack(self, lease: Lease, delay: float) -> Program[None]:
+        contract.check_lease(lease)
+        arguments: dict[str, Any] = {"delay": contract.check_delay(delay)}
+        self.core.check_arguments("nack", arguments)
+        yield from self._check_ready()
+        yield from self.core.nack(lease, **arguments)
+
+    def extend(self, lease: Lease, visibility: float) -> Program[Lease]:
+        contract.check_lease(lease)
+        arguments: dict[str, Any] = {"visibility": contract.check_visibility(visibility)}
+        self.core.check_arguments("extend", arguments)
+        yield from self._check_ready()
+        expires_at = yield from self.core.extend(lease, **arguments)
+        return replace(lease, expires_at=expires_at)
+
+    def queue_status(self) -> Program[QueueStatus]:
+        yield from self._check_ready()
+        return (yield from self.core.queue_status())
+
+    def group_status(self, limit: int) -> Program[list[GroupStatus]]:
+        contract.check_limit(limit)
+        yield from self._check_ready()
+        return (yield from self.core.group_status(limit))
+
+    def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
+        contract.check_id("group_id", group_id)
+        contract.check_limit(limit)
+        yield from self._check_ready()
+        rows = yield from self.core.message_status(group_id, limit)
+        return [self._decoded(row) for row in rows]
+
+    def _decoded(self, row: MessageStatus) -> MessageStatus:
+        try:
+            return replace(row, event=self.codec.decode(row.event))
+        except Exception:
+            return row  # whoever looks at a damaged message wants to see it

@@ -1,0 +1,74 @@
+"""Find and render the templates that hold the truth: `schema/`, `procedures/`, `lua/`.
+
+Jinja fills in names and choices that are fixed when a queue is installed. Values never pass through here; they
+travel as bind parameters, KEYS and ARGV.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+
+@cache
+def bundle_root() -> Path:
+    """Return the folder that holds `schema/`, `procedures/`, `lua/` and `alembic.ini`: in the wheel or the checkout."""
+    package = Path(__file__).resolve().parent
+    for root in (package / "_bundled", package.parent.parent):
+        if (root / "schema" / "env.py").is_file():
+            return root
+    raise FileNotFoundError(f"no fairlane templates beside {package}: reinstall the package")
+
+
+def ident(name: str) -> str:
+    """Quote an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return the one Jinja environment; a template that uses an undefined variable fails."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(bundle_root()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["ident"] = ident
+    made.filters["literal"] = literal
+    return made
+
+
+def render(path: str, **variables: Any) -> str:
+    """Render one template; `path` is relative to the bundle, e.g. `procedures/sqlite/claim.sql.j2`."""
+    return environment().get_template(path).render(**variables)
+
+
+@lru_cache(maxsize=1024)
+def _rendered(path: str, variables: tuple[tuple[str, Any], ...]) -> str:
+    return render(path, **dict(variables))
+
+
+def statement(path: str, **variables: Any) -> str:
+    """Render a template that clients send with every call, once per set of variables, without its comments.
+
+    Only whole-line `--` comments go: the header is for people, and not worth a byte of every request.
+    """
+    text = _rendered(path, tuple(sorted(variables.items())))
+    return _without_comments(text)
+
+
+@lru_cache(maxsize=1024)
+def _without_comments(text: str) -> str:
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))

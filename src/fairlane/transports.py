@@ -1,0 +1,94 @@
+"""The transport classes, two for each backend."""
+
+from __future__ import annotations
+
+from fairlane import contract
+from fairlane.backends.memory import MemoryStore
+from fairlane.codec import Codec
+from fairlane.facade import AsyncFacade, SyncFacade
+
+
+class InMemoryTransport(SyncFacade):
+    """Queue in this process's memory, for tests and single-process programs; gone when the process ends.
+
+    Transports of one queue name share their messages unless they are given a `MemoryStore` of their own.
+    """
+
+    backend = "memory"
+
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        *,
+        queue: str = contract.DEFAULT_QUEUE,
+        codec: Codec | None = None,
+    ) -> None:
+        super().__init__(store, queue=queue, codec=codec)
+
+
+class AsyncInMemoryTransport(AsyncFacade):
+    """Queue in this process's memory for asyncio; shares its messages with `InMemoryTransport` of the same queue."""
+
+    backend = "memory"
+
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        *,
+        queue: str = contract.DEFAULT_QUEUE,
+        codec: Codec | None = None,
+    ) -> None:
+        super().__init__(store, queue=queue, codec=codec)
+
+
+class SqliteTransport(SyncFacade):
+    """Queue in an SQLite file, shared by the threads and processes of one machine."""
+
+    backend = "sqlite"
+
+
+class AsyncSqliteTransport(AsyncFacade):
+    """Queue in an SQLite file for asyncio, through aiosqlite."""
+
+    backend = "sqlite"
+
+
+class PostgresTransport(SyncFacade):
+    """Queue in a PostgreSQL schema, through psycopg 3: built on a URL, a `psycopg_pool.ConnectionPool` or a connection.
+
+    On a connection of the application the operations join its transaction.
+    """
+
+    backend = "postgres"
+
+
+class AsyncPostgresTransport(AsyncFacade):
+    """Queue in a PostgreSQL schema for asyncio: built on a URL, an `AsyncConnectionPool` or an `AsyncConnection`."""
+
+    backend = "postgres"
+
+
+class RedisTransport(SyncFacade):
+    """Queue in Redis or Valkey, alone or as a cluster, through redis-py: built on a URL or a client."""
+
+    backend = "redis"
+
+
+class AsyncRedisTransport(AsyncFacade):
+    """Queue in Redis or Valkey for asyncio: built on a URL or a client of `redis.asyncio`."""
+
+    backend = "redis"
+
+
+SYNC: dict[str, type[SyncFacade]] = {
+    "memory": InMemoryTransport,
+    "sqlite": SqliteTransport,
+    "postgres": PostgresTransport,
+    "redis": RedisTransport,
+}
+ASYNC: dict[str, type[AsyncFacade]] = {
+    "memory": AsyncInMemoryTransport,
+    "sqlite": AsyncSqliteTransport,
+    "postgres": AsyncPostgresTransport,
+    "redis": AsyncRedisTransport,
+}

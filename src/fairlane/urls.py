@@ -1,0 +1,42 @@
+"""Parts of backend URLs that are safe to show."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from fairlane.errors import ConfigurationError
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*(?=:)")
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL in lower case.
+
+    Raises:
+        ConfigurationError: there is none. The text does not repeat the URL, which may hold a password.
+    """
+    found = _SCHEME.match(url) if isinstance(url, str) else None
+    if not found:
+        raise ConfigurationError(
+            "a backend URL starts with its scheme, such as sqlite:///queue.db or postgresql://host/database"
+        )
+    return found.group().lower()
+
+
+def host_of(url: str) -> str:
+    """Return where a URL points, for messages: hosts and ports, or the path of a file, never the credentials."""
+    rest = url.split("://", 1)[-1]
+    authority, slash, path = rest.partition("/")
+    authority = authority.split("?", 1)[0].split("#", 1)[0].rpartition("@")[2]
+    # a password with an unescaped '/' moves the '@' into what looks like the path: show nothing of it
+    if "@" in path.split("?", 1)[0]:
+        authority, path = path.split("?", 1)[0].rpartition("@")[2].partition("/")[0], ""
+    if authority:
+        return unquote(authority)
+    return unquote(path.split("?", 1)[0]) if slash and path else "localhost"
+
+
+def options_of(url: str) -> dict[str, str]:
+    """Return the query options of a URL, the last of each name."""
+    return dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
