@@ -36,9 +36,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__.partition("\n")[0])
     actions = parser.add_subparsers(dest="action", required=True)
     only = argparse.ArgumentParser(add_help=False)
-    only.add_argument(
-        "--only", metavar="NAMES", help=f"of {', '.join(SERVERS)} (default: {','.join(DEFAULT)})"
-    )
+    only.add_argument("--only", metavar="NAMES", help=f"of {', '.join(SERVERS)} (default: {','.join(DEFAULT)})")
     running = actions.add_parser("run", parents=[only], help="run a command beside the servers")
     running.add_argument("command", nargs="+", metavar="COMMAND")
     actions.add_parser("install", parents=[only], help="fetch what is missing")
@@ -54,9 +52,7 @@ def chosen(only: str | None) -> list[str]:
 
 
 def show() -> int:
-    found = {name: server.find() for name, server in SERVERS.items()} | {
-        name: find_tool(name) for name in TOOLS
-    }
+    found = {name: server.find() for name, server in SERVERS.items()} | {name: find_tool(name) for name in TOOLS}
     for name, program in found.items():
         print(f"{name:<16}{program.path if program else '-'}")
     return 0

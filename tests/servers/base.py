@@ -37,6 +37,8 @@ class Server:
     """What a person would install to have this server."""
     stop_signal: ClassVar[int] = signal.SIGTERM
     seconds_to_start: ClassVar[float] = 60.0
+    keeps_data: ClassVar[tuple[str, ...]] = ()
+    """Arguments with which its data outlives a restart; most servers need none."""
 
     def __init__(self, *args: str) -> None:
         self.args = args
@@ -137,7 +139,7 @@ class Server:
 
     def close(self) -> None:
         """End it and remove its data."""
-        self.stop()
+        self.kill()
         self._process = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -219,9 +221,7 @@ def free_port() -> int:
 
 def which(*names: str, folders: tuple[str, ...] = ()) -> Path | None:
     """The first of these programs on the PATH or in one of the folders that distributions use."""
-    search = os.pathsep.join(
-        [os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/usr/sbin", *folders]
-    )
+    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/usr/sbin", *folders])
     for name in names:
         if path := shutil.which(name, path=search):
             return Path(path)

@@ -101,8 +101,19 @@ def unpack_debian(name: str, packages: Sequence[str]) -> None:
         for archive in sorted(archives.glob("*.deb")):
             run("dpkg-deb", "--extract", archive, new)
         shutil.rmtree(archives)
+        keep_links_inside(new)
 
     into(name, fill)
+
+
+def keep_links_inside(root: Path) -> None:
+    """Packages link to absolute paths; let those that mean a file unpacked here lead to it."""
+    for path in root.rglob("*"):
+        if path.is_symlink() and (target := path.readlink()).is_absolute():
+            inside = root / target.relative_to("/")
+            if inside.exists():
+                path.unlink()
+                path.symlink_to(os.path.relpath(inside, path.parent))
 
 
 def debian_majors(pattern: str) -> list[int]:
@@ -161,9 +172,19 @@ def private_lists() -> tuple[str, str]:
     return option
 
 
+def install_debian(names: Sequence[str], complaint: str) -> None:
+    """Install packages that bring no service into the system, for what cannot be unpacked (Java, Node.js)."""
+    if os.geteuid() != 0 or not has_apt():
+        raise ServerError(complaint)
+    with locked("apt-system"):
+        say(f"installing {' '.join(names)} (apt-get)")
+        if not any(SYSTEM_LISTS.glob("*_Packages*")):
+            run("apt-get", "-q", "update")
+        wait = ("-o", "DPkg::Lock::Timeout=600")
+        run("apt-get", "-q", "install", "--yes", "--no-install-recommends", *wait, *names)
+
+
 def library_path(root: Path) -> dict[str, str]:
     """The environment in which programs unpacked below `root` find the libraries unpacked there."""
-    folders = [
-        path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(root.glob(pattern))
-    ]
+    folders = [path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(root.glob(pattern))]
     return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders))} if folders else {}

@@ -1,9 +1,8 @@
 """Run one server and end it when the process that asked for it is gone.
 
 Started by `process.py`, one keeper per server. A server must not outlive the test run, whatever ends that
-run, so the keeper looks every second whether its own parent is still there. (PR_SET_PDEATHSIG alone would
-end a server
-with the *thread* that started it.) Should the keeper itself be killed, Linux kills the server.
+run, so the keeper looks every second whether its own parent is still there. (PR_SET_PDEATHSIG alone would end
+a server with the *thread* that started it.) Should the keeper itself be killed, Linux kills the server.
 
     SIGTERM   end the server with its own stop signal, by force when that takes too long
     SIGUSR1   kill the server

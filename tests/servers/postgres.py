@@ -59,9 +59,7 @@ class Postgres(Server):
         majors = [n for n in packages.debian_majors("postgresql-([0-9]+)-plpgsql-check") if n >= OLDEST]
         if not majors:
             raise ServerError(f"apt offers no PostgreSQL with plpgsql_check: {cls.hint}")
-        packages.unpack_debian(
-            "postgres", [f"postgresql-{majors[0]}", f"postgresql-{majors[0]}-plpgsql-check"]
-        )
+        packages.unpack_debian("postgres", [f"postgresql-{majors[0]}", f"postgresql-{majors[0]}-plpgsql-check"])
 
     @property
     def url(self) -> str:

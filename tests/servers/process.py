@@ -26,9 +26,13 @@ class Program:
     def run(self, *args: str, user: str | None = None, cwd: Path | None = None) -> str:
         """Run it to its end; returns what it printed."""
         done = subprocess.run(
-            [str(self.path), *args], env=clean_environment(self.env), cwd=cwd, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, **({"user": user, "group": pwd.getpwnam(user).pw_gid,
-            "extra_groups": []} if user else {}),  # type: ignore[call-overload]
+            [str(self.path), *args],
+            env=clean_environment(self.env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}),  # type: ignore[call-overload]
         )
         if done.returncode:
             raise ServerError(f"{self.path.name} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
@@ -78,9 +82,7 @@ class Process:
             first_line = answer.readline().strip()
         if not first_line:
             self._keeper.wait()
-            raise ServerError(
-                f"{program.path} could not be started:\n{log.read_text(errors='replace')[-2000:]}"
-            )
+            raise ServerError(f"{program.path} could not be started:\n{log.read_text(errors='replace')[-2000:]}")
         self.pid = int(first_line)
 
     @property
@@ -114,9 +116,7 @@ def unprivileged_user() -> str | None:
             return pwd.getpwnam(name).pw_name
         except KeyError:
             continue
-    raise ServerError(
-        f"none of the users {', '.join(UNPRIVILEGED_USERS)} exists: run the tests as an ordinary user"
-    )
+    raise ServerError(f"none of the users {', '.join(UNPRIVILEGED_USERS)} exists: run the tests as an ordinary user")
 
 
 def open_to_everybody(path: Path) -> bool:

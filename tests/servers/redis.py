@@ -20,6 +20,7 @@ class Redis(Server):
     name: ClassVar[str] = "redis"
     variable: ClassVar[str] = "FAIRLANE_TEST_REDIS_URL"
     hint: ClassVar[str] = f"install Redis >= {OLDEST} (Debian: redis-server) or set FAIRLANE_TEST_REDIS_URL"
+    keeps_data: ClassVar[tuple[str, ...]] = ("--appendonly", "yes")
 
     @classmethod
     def find(cls) -> Program | None:

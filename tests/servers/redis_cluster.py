@@ -41,6 +41,7 @@ class RedisCluster(Server):
     name: ClassVar[str] = "redis-cluster"
     variable: ClassVar[str] = "FAIRLANE_TEST_REDIS_CLUSTER_URL"
     hint: ClassVar[str] = Redis.hint.replace("_REDIS_", "_REDIS_CLUSTER_")
+    keeps_data: ClassVar[tuple[str, ...]] = Redis.keeps_data
 
     def __init__(self, *args: str) -> None:
         super().__init__(*args)
