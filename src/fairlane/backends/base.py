@@ -8,7 +8,7 @@ share `ProcedureCore`; adapters without procedures write their own programs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -133,8 +133,13 @@ class ProcedureCore(Core):
         """Turn a time of this backend into a UTC datetime; here from microseconds since the epoch."""
         return _EPOCH + timedelta(microseconds=int(value))
 
+    def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
+        """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
+        rows: Rows = yield Call(operation, arguments or {})
+        return rows
+
     def revision(self) -> Program[Revision | None]:
-        rows: Rows = yield Call("revision")
+        rows = yield from self._call("revision")
         return Revision(*rows[0]) if rows and rows[0][0] else None
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
@@ -146,14 +151,14 @@ class ProcedureCore(Core):
             "p_priority": priority,
             "p_dedup_id": dedup_id,
         }
-        rows: Rows = yield Call("publish", arguments)
+        rows = yield from self._call("publish", arguments)
         return int(rows[0][0])
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
         arguments = {"p_worker_id": worker_id, "p_visibility": visibility, "p_min_priority": min_priority}
         if self.client_tokens:
             arguments["p_token"] = str(uuid4())
-        rows: Rows = yield Call("claim", arguments)
+        rows = yield from self._call("claim", arguments)
         if not rows:
             return None
         group_id, seq, event, token, attempts, published_at, expires_at = rows[0]
@@ -181,7 +186,7 @@ class ProcedureCore(Core):
         """Call an operation that only the holder of the token may do."""
         fence = {"p_group_id": lease.group_id, "p_token": lease.token}
         try:
-            rows: Rows = yield Call(operation, fence | arguments)
+            rows = yield from self._call(operation, fence | arguments)
         except LeaseGone as gone:
             raise LeaseLost(lease.group_id, lease.seq) from gone.__cause__
         if not rows:
@@ -189,15 +194,15 @@ class ProcedureCore(Core):
         return rows
 
     def queue_status(self) -> Program[QueueStatus]:
-        rows: Rows = yield Call("queue_status")
+        rows = yield from self._call("queue_status")
         return QueueStatus(*rows[0])
 
     def group_status(self, limit: int) -> Program[list[GroupStatus]]:
-        rows: Rows = yield Call("group_status", {"p_limit": limit})
+        rows = yield from self._call("group_status", {"p_limit": limit})
         return [GroupStatus(*row) for row in rows]
 
     def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
-        rows: Rows = yield Call("message_status", {"p_group_id": group_id, "p_limit": limit})
+        rows = yield from self._call("message_status", {"p_group_id": group_id, "p_limit": limit})
         return [self._message(row) for row in rows]
 
     def _message(self, row: Sequence[Any]) -> MessageStatus:
