@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 from .tokens import Token, statements, tokens
 
+Tokens = tuple[Token, ...]
+
 TIME_MARKS = ("time(", "date(", "julianday(", "unixepoch(", "timediff(")  # processor.go, containsTime
 RANDOM_MARKS = ("random(", "randomblob(")  # processor.go, containsRandom
 RETURNING_MARK = "returning "
@@ -36,7 +38,7 @@ TIME_FUNCTIONS = {
     "timediff": ((0, 1), 2),
 }
 JULIAN_DAY_OF_EPOCH = 2440587.5
-NOT_A_CALL_AFTER = {"into", "table", "exists", "on", "references", "view", "index", "trigger", "."}
+NOT_A_CALL_AFTER = {"into", "table", "exists", "references", "view", "."}
 ENDS_ORDER_BY = {"limit", "returning", "rows", "range", "groups", "union", "except", "intersect", ";", ")"}
 
 
@@ -66,7 +68,7 @@ def process(sql: str, *, rewrite_time: bool = True, rewrite_random: bool = True)
     return Processed(_apply(first, changes) if rewritten else sql, returns_rows)
 
 
-def parses(found: list[Token]) -> bool:
+def parses(found: Tokens) -> bool:
     """Whether rqlite's parser accepts a text that SQLite accepts.
 
     It does in general. The exceptions: UPDATE … ORDER BY/LIMIT (parser.go, `parseUpdateStatement`), and what its
@@ -85,7 +87,7 @@ def julian_day(seconds: float | None = None) -> str:
     return f"{JULIAN_DAY_OF_EPOCH + (time.time() if seconds is None else seconds) / 86400:.6f}"
 
 
-def _verb(found: list[Token]) -> str:
+def _verb(found: Tokens) -> str:
     """The statement's first word, past a WITH clause."""
     depth = 0
     for token in found:
@@ -97,7 +99,7 @@ def _verb(found: list[Token]) -> str:
     return found[0].word if found else ""
 
 
-def _has_at_top(found: list[Token], words: set[str]) -> bool:
+def _has_at_top(found: Tokens, words: set[str]) -> bool:
     depth = 0
     for token in found:
         depth += {"(": 1, ")": -1}.get(token.word, 0)
@@ -106,9 +108,7 @@ def _has_at_top(found: list[Token], words: set[str]) -> bool:
     return False
 
 
-def _replacements(
-    found: list[Token], rewrite_time: bool, rewrite_random: bool
-) -> tuple[list[tuple[int, int, str]], bool]:
+def _replacements(found: Tokens, rewrite_time: bool, rewrite_random: bool) -> tuple[list[tuple[int, int, str]], bool]:
     """Spans of the text and what they become; and whether rqlite prints the statement anew at all."""
     changes: list[tuple[int, int, str]] = []
     rewritten = False
@@ -146,7 +146,7 @@ def _random_literal(name: str, arguments: list[list[Token]]) -> str | None:
     return None
 
 
-def _arguments(found: list[Token], opening: int) -> tuple[list[list[Token]], Token | None]:
+def _arguments(found: Tokens, opening: int) -> tuple[list[list[Token]], Token | None]:
     """The arguments of a call as tokens, and the parenthesis that closes it."""
     arguments: list[list[Token]] = [[]]
     depth = 0
@@ -169,7 +169,7 @@ def _is_now(token: Token) -> bool:
     return token.text.lower() in ("'now'", '"now"', "now")
 
 
-def _inside_order_by(found: list[Token]) -> list[bool]:
+def _inside_order_by(found: Tokens) -> list[bool]:
     """For each token whether it stands in an ORDER BY term, where RANDOM() is left to SQLite."""
     inside: list[bool] = []
     open_at: list[int] = []  # depths of parentheses at which an ORDER BY is open
@@ -185,7 +185,7 @@ def _inside_order_by(found: list[Token]) -> list[bool]:
 
 
 def _apply(sql: str, changes: list[tuple[int, int, str]]) -> str:
-    """Replace spans from the end to the start; a span inside a replaced one has gone with it."""
+    """Replace spans, which never overlap, from the end to the start."""
     for start, end, text in sorted(changes, reverse=True):
         sql = sql[:start] + text + sql[end:]
     return sql

@@ -6,6 +6,7 @@ https://www.sqlite.org/lang_comment.html), so that a word inside one of them is 
 
 from __future__ import annotations
 
+import functools
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -44,13 +45,20 @@ class Token:
         return self.text.lower() if self.kind in ("word", "mark") else ""
 
 
-def tokens(sql: str) -> list[Token]:
+def tokens(sql: str) -> tuple[Token, ...]:
     """All tokens but blanks and comments."""
-    return [
+    return _remembered(sql) if len(sql) < 20_000 else _cut(sql)
+
+
+def _cut(sql: str) -> tuple[Token, ...]:
+    return tuple(
         Token(str(found.lastgroup), found.group(), found.start())
         for found in _TOKEN.finditer(sql)
         if found.lastgroup not in ("space", "comment")
-    ]
+    )
+
+
+_remembered = functools.lru_cache(maxsize=256)(_cut)  # a client sends the same few statements again and again
 
 
 def statements(sql: str) -> Iterator[str]:

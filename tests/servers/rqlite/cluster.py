@@ -1,0 +1,217 @@
+"""Start nodes, reach them, break them."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from .bodies import Statement
+from .database import Database, Quirks
+from .faults import Faults
+from .listener import Listener
+from .messages import Answer, Call, Request, text
+from .raft import Node, Raft
+from .service import Credentials, Service
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request that a node has let in, statements as rqlite would log them."""
+
+    node: int
+    method: str
+    path: str
+    params: dict[str, str]
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    nodes: int = 1
+    ports: tuple[int, ...] = ()  # free ones by default
+    data: Path | None = None  # a folder for the database files; memory by default
+    credentials: tuple[Credentials, ...] = ()
+    tls: tuple[Path, Path] | None = None  # certificate and key
+    heartbeat: float = 0.1
+    election: float = 0.2
+    quirks: Quirks = field(default_factory=Quirks)
+
+
+class Cluster:
+    """A running stand-in. See `faults` for what can happen to single requests."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.faults = Faults()
+        self._seen: deque[Seen] = deque(maxlen=100_000)
+        self._tls = None
+        if settings.tls:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(*settings.tls)
+        databases = _databases(settings)
+        self._raft = Raft(databases, heartbeat=settings.heartbeat, election=settings.election)
+        self._services = [Service(self._raft, node, settings.credentials) for node in self._raft.nodes]
+        ports = settings.ports or (0,) * settings.nodes
+        self._listeners: list[Listener | None] = [self._listen(node, ports[node.index]) for node in self._raft.nodes]
+        self._ports = [listener.port for listener in self._listeners if listener]
+        for node, port in zip(self._raft.nodes, self._ports, strict=True):
+            node.api_address = f"{'https' if self._tls else 'http'}://{HOST}:{port}"
+
+    @property
+    def urls(self) -> list[str]:
+        """The nodes' HTTP addresses, without credentials."""
+        return [node.api_address for node in self._raft.nodes]
+
+    @property
+    def url(self) -> str:
+        """All nodes as one URL for Fairlane, with the first user's credentials."""
+        login = ""
+        if self.settings.credentials:
+            first = self.settings.credentials[0]
+            login = f"{quote(first.username, safe='')}:{quote(first.password, safe='')}@"
+        hosts = ",".join(f"{HOST}:{port}" for port in self._ports)
+        return f"{'rqlites' if self._tls else 'rqlite'}://{login}{hosts}"
+
+    @property
+    def leader(self) -> int | None:
+        """The index of the node that leads, or that the others still believe in."""
+        leader = self._raft.leader()
+        return None if leader is None else leader.index
+
+    @property
+    def seen(self) -> list[Seen]:
+        """The requests so far, oldest first: what a test counts round trips with."""
+        return list(self._seen)
+
+    def forget_seen(self) -> None:
+        self._seen.clear()
+
+    def stop_node(self, index: int) -> None:
+        """The node's process dies: its port refuses connections, and open ones break."""
+        listener, self._listeners[index] = self._listeners[index], None
+        if listener:
+            self._raft.stop(self._raft.nodes[index])
+            listener.stop()
+
+    def start_node(self, index: int) -> None:
+        """The node comes back on its old port and catches up with the log."""
+        if self._listeners[index] is None:
+            self._listeners[index] = self._listen(self._raft.nodes[index], self._ports[index])
+            self._raft.start(self._raft.nodes[index])
+
+    def freeze_node(self, index: int) -> None:
+        """The follower is cut off from the leader, not from clients: level=none is stale there."""
+        self._raft.freeze(self._raft.nodes[index])
+
+    def thaw_node(self, index: int) -> None:
+        self._raft.thaw(self._raft.nodes[index])
+
+    def change_leader(self, to: int | None = None) -> int:
+        """Another node leads from now on, the next living one by default; returns its index."""
+        return self._raft.change_leader(to).index
+
+    def lose_leader(self, seconds: float | None = None) -> None:
+        """Nobody leads for so long, or until `change_leader`."""
+        self._raft.lose_leader(seconds)
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            if listener:
+                listener.stop()
+        self._raft.close()
+
+    def _listen(self, node: Node, port: int) -> Listener:
+        return Listener((HOST, port), lambda request: self._respond(node, request), self._tls)
+
+    def _respond(self, node: Node, request: Request) -> Answer | None:
+        call = self._services[node.index].admit(request)
+        if isinstance(call, Answer):
+            return call
+        self._seen.append(Seen(node.index, request.method, request.path, call.params, call.statements))
+        call.switch = self.faults.take(call.endpoint, call.sql, node.index)
+        return self._answer(self._services[node.index], call)
+
+    def _answer(self, service: Service, call: Call) -> Answer | None:
+        switch = call.switch
+        if switch is None:
+            return service.handle(call)
+        if switch.action == "refuse":
+            return None
+        if switch.action == "reply":
+            return text(switch.status, switch.text)
+        if switch.action == "slow":
+            time.sleep(switch.seconds)
+        answer = service.handle(call)
+        if switch.action == "slow_answer":
+            time.sleep(switch.seconds)
+        return None if switch.action == "drop_answer" else answer
+
+
+@contextlib.contextmanager
+def private(
+    nodes: int = 1,
+    *,
+    auth: str | Sequence[Credentials] | None = None,
+    tls: tuple[Path, Path] | None = None,
+    data: Path | None = None,
+    quirks: Quirks | None = None,
+    heartbeat: float = 0.1,
+    election: float = 0.2,
+) -> Iterator[Cluster]:
+    """A cluster in this process, for one test.
+
+    Args:
+        auth: `user:password` with every permission, or a list of credentials.
+        heartbeat: seconds until the others notice that the leader is gone.
+        election: seconds from then until there is a new one.
+    """
+    cluster = Cluster(
+        Settings(
+            nodes=nodes,
+            data=data,
+            credentials=credentials(auth),
+            tls=tls,
+            heartbeat=heartbeat,
+            election=election,
+            quirks=quirks or Quirks(),
+        )
+    )
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def credentials(auth: str | Sequence[Credentials] | None) -> tuple[Credentials, ...]:
+    if isinstance(auth, str):
+        username, _, password = auth.partition(":")
+        return (Credentials(username, password),)
+    return tuple(auth or ())
+
+
+def _databases(settings: Settings) -> list[Database]:
+    """One per node. In files, the one written last is the truth, since the leader is always ahead of the others."""
+    if settings.data is None:
+        return [Database(None, settings.quirks) for _ in range(settings.nodes)]
+    settings.data.mkdir(parents=True, exist_ok=True)
+    paths = [settings.data / f"node-{index + 1}.sqlite" for index in range(settings.nodes)]
+    ages = [_written(path) for path in paths]
+    databases = [Database(path, settings.quirks) for path in paths]
+    newest = databases[ages.index(max(ages))]
+    for database in databases:
+        if database is not newest:
+            newest.copy_to(database)
+    return databases
+
+
+def _written(path: Path) -> int:
+    files = [each for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+    return max((each.stat().st_mtime_ns for each in files), default=0)
