@@ -5,6 +5,7 @@ or workflow are handled in order while different groups run in parallel.
 """
 
 from fairlane import migrate
+from fairlane.capabilities import Capabilities, capabilities
 from fairlane.codec import Codec, JsonCodec
 from fairlane.contract import AsyncTransport, Transport
 from fairlane.errors import (
@@ -46,6 +47,7 @@ __all__ = [
     "AuthenticationFailed",
     "BackendFull",
     "BackendUnavailable",
+    "Capabilities",
     "Codec",
     "ConfigurationError",
     "EventDecodingError",
@@ -68,6 +70,7 @@ __all__ = [
     "TransportClosed",
     "UnsupportedByBackend",
     "__version__",
+    "capabilities",
     "connect",
     "connect_async",
     "migrate",

@@ -1,0 +1,154 @@
+"""What each backend keeps: the numbered promises of the contract, and the differences that a backend declares.
+
+The one source for users who choose a backend, for `fairlane backends`, for the table in the README and for the
+contract suite, which runs a test unless the backend declares here that it does not keep what the test is about.
+To add a backend, add its entry to `TABLE`: fields left out mean the promise in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fairlane.backends import name_for
+from fairlane.codec import MAX_EVENT_BYTES
+from fairlane.contract import MAX_DELAY
+from fairlane.environ import resolve_url
+from fairlane.urls import scheme_of
+
+PROMISES: Mapping[int, tuple[str, str]] = {
+    1: ("order", "Messages of a group are delivered in publish order; one given back returns to the head."),
+    2: ("exclusivity", "At most one message of a group is in flight; a claim finds a free group if there is one."),
+    3: ("leases", "Only the newest token of a group may ack, nack or extend; an abandoned lease ends by itself."),
+    4: ("clock", "Leases and delays run by one clock, whatever the clients' clocks say."),
+    5: ("fairness", "Groups never served go first, then the one that has waited longest."),
+    6: ("priority floor", "min_priority is exact, however many groups lie below it."),
+    7: ("cost", "Every operation is O(log n); a drained group leaves nothing behind."),
+    8: ("delivery count", "attempts is 1 on first delivery and grows by one with every further one."),
+    9: ("deduplication", "While a message with a dedup_id is in the queue, publishing it again adds nothing."),
+    10: ("events", "JSON values come back equal, type by type; all else is refused before it is written."),
+    11: ("identifiers", "Any text is a group id, compared byte for byte."),
+    12: ("arguments", "Bad arguments are refused before anything is sent."),
+    13: ("refusal", "What a backend cannot keep it refuses; it never ignores it silently."),
+    14: ("lease", "A lease is immutable and says all about its message; times are UTC."),
+}
+"""The promises by number: a short name, and what is promised in one sentence."""
+
+Clock = Literal["server", "process", "client"]
+Reach = Literal["process", "machine", "network"]
+Durability = Literal["none", "configurable", "always"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """One backend.
+
+    Attributes:
+        backend: its name, as in `STM_TRANSPORT_BACKEND`.
+        server: what it needs, for people.
+        reach: who can share a queue: one process, the processes of one machine, or a network.
+        durability: whether what was accepted survives a crash of the server: `none`; `configurable`, by the server's
+            own settings; `always`.
+        clock: whose clock times leases and delays.
+        resolution: seconds to which visibilities and delays are rounded up.
+        priorities: groups have priorities, and `min_priority` works. If not, both are refused.
+        fairness: groups are served in the order that promise 5 gives.
+        strict_ties: groups given back within one tick of the clock keep the order of these events.
+        new_groups_arrival: a queue can be made with `new_groups=arrival`.
+        extend_after_expiry: a lease that ran out can be acked, given back or extended until somebody claims its group.
+        dedup_seconds: None: a `dedup_id` counts as long as its message is in the queue. Else: for so many seconds from
+            the publish, whatever became of the message.
+        transactional_publish: a publish can be part of the application's own transaction.
+        exact_counts: the figures of `inspect` are exact.
+        inspect_messages: `inspect.groups` and `inspect.messages` work.
+        sql_views: the queue can be looked at with SQL.
+        claim_wait: seconds for which a claim may look before it says None.
+        max_event_bytes: of the encoded event. The server's own settings may allow less.
+        max_delay: seconds.
+        tested_messages: the most messages that the contract suite puts into one queue.
+        differences: where a promise does not hold in full: its number, and what holds instead.
+    """
+
+    backend: str
+    server: str
+    reach: Reach = "network"
+    durability: Durability = "configurable"
+    clock: Clock = "server"
+    resolution: float = 1e-6
+    priorities: bool = True
+    fairness: bool = True
+    strict_ties: bool = True
+    new_groups_arrival: bool = True
+    extend_after_expiry: bool = True
+    dedup_seconds: float | None = None
+    transactional_publish: bool = False
+    exact_counts: bool = True
+    inspect_messages: bool = True
+    sql_views: bool = False
+    claim_wait: float = 0.0
+    max_event_bytes: int = MAX_EVENT_BYTES
+    max_delay: float = MAX_DELAY
+    tested_messages: int = 10_000
+    differences: Mapping[int, str] = field(default_factory=dict)
+
+    def keeps(self, promise: int) -> bool:
+        """Tell whether a promise of the contract, by its number, holds in full."""
+        if promise not in PROMISES:
+            raise ValueError(f"promise must be 1 to {len(PROMISES)}: {promise!r}")
+        return promise not in self.differences
+
+
+TABLE: Mapping[str, Capabilities] = {
+    entry.backend: entry
+    for entry in (
+        Capabilities(
+            "memory",
+            server="nothing",
+            reach="process",
+            durability="none",
+            clock="process",
+        ),
+        Capabilities(
+            "sqlite",
+            server="SQLite >= 3.35 (part of Python)",
+            reach="machine",
+            durability="always",
+            clock="process",
+            resolution=1e-3,
+            sql_views=True,
+        ),
+        Capabilities(
+            "postgres",
+            server="PostgreSQL >= 14",
+            strict_ties=False,
+            transactional_publish=True,
+            sql_views=True,
+            differences={
+                5: "groups given back by two transactions within one microsecond go in either order",
+                7: "index entries of finished work stay until vacuum removes them, which an open transaction delays",
+            },
+        ),
+        Capabilities(
+            "redis",
+            server="Redis or Valkey >= 7",
+            differences={
+                2: "per primary: replication is asynchronous, so a failover may forget the newest changes",
+                3: "per primary, as promise 2",
+            },
+        ),
+    )
+}
+"""The entry of each backend, by its name."""
+
+
+def capabilities(url: str | None = None) -> Capabilities:
+    """Return what the backend at a URL keeps; nothing is connected to.
+
+    Args:
+        url: as for `connect`; without it the environment chooses, as there.
+
+    Raises:
+        ConfigurationError: no backend answers to the URL, or none is chosen.
+    """
+    return TABLE[name_for(scheme_of(resolve_url(url)))]

@@ -1,0 +1,23 @@
+"""What the tests of several folders share: queues on every backend behind one async face, and how to wait.
+
+A test takes the fixture `queue` (or `queues`, to make several) and runs once for each backend and twin:
+
+    async def test_a_nacked_message_comes_back_first(queue):
+        await queue.publish("g", "first")
+        lease = await queue.claim("w", 30)
+
+`queue.expired(lease)` waits until the lease has run out by the server's clock, and `eventually(condition)` until a
+condition holds. Nothing else sleeps.
+"""
+
+from tests.harness.kits import KITS, Kit
+from tests.harness.queues import Queue, Queues
+from tests.harness.waiting import eventually
+
+LONG = 60.0
+"""A visibility that no test outlives."""
+
+SHORT = 0.1
+"""A visibility that a test waits for with `queue.expired`."""
+
+__all__ = ["KITS", "LONG", "SHORT", "Kit", "Queue", "Queues", "eventually"]

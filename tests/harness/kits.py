@@ -1,0 +1,191 @@
+"""What the tests must know of each backend beyond its transports.
+
+To add a backend: a class with its raw driver calls, and its line in `KITS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fairlane import migrate
+from fairlane.backends import memory
+from fairlane.capabilities import TABLE, Capabilities
+
+Messages = Sequence[tuple[str, Any]]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Kit:
+    """One backend as the tests see it. Methods block, and open a connection of their own for each call."""
+
+    backend: ClassVar[str]
+    variable: ClassVar[str | None] = None
+    """The environment variable with the URL of the server; None if the backend needs none."""
+
+    folder: Path
+    """Where a test may keep files."""
+
+    @property
+    def caps(self) -> Capabilities:
+        return TABLE[self.backend]
+
+    @property
+    def missing(self) -> str | None:
+        """Why this backend cannot be tested here; None if it can."""
+        if self.variable is None or os.environ.get(self.variable):
+            return None
+        return f"{self.variable} is not set: `make test` starts the servers, or `python -m tests.servers run -- pytest`"
+
+    def url(self, queue: str) -> str:
+        """The URL of the queue's database."""
+        return os.environ[self.variable or ""]
+
+    def options(self, twin: str) -> dict[str, Any]:
+        """Options of a transport that let many calls run at once."""
+        return {}
+
+    def create(self, queue: str, new_groups: str | None = None) -> None:
+        """Make a queue."""
+        migrate.upgrade(self.url(queue), queue=queue, new_groups=new_groups)
+
+    def drop(self, queue: str) -> None:
+        """Remove a queue and all that is in it."""
+        migrate.downgrade(self.url(queue), queue=queue, revision="base")
+
+    def fill(self, queue: str, messages: Messages, priority: int) -> None:
+        """Publish many messages in order, in few round trips."""
+        raise NotImplementedError
+
+    def now(self, queue: str) -> datetime:
+        """The time by the clock that leases run by."""
+        raise NotImplementedError
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        """How many rows, keys or documents there are, by table, collection or key."""
+        raise NotImplementedError
+
+
+class MemoryKit(Kit):
+    backend = "memory"
+
+    def url(self, queue: str) -> str:
+        return "memory://"
+
+    def create(self, queue: str, new_groups: str | None = None) -> None:
+        if new_groups is not None:
+            memory._shared[queue] = memory.MemoryStore(new_groups)
+
+    def drop(self, queue: str) -> None:
+        memory._shared.pop(queue, None)
+
+    def fill(self, queue: str, messages: Messages, priority: int) -> None:
+        store = memory.shared_store(queue)
+        for group_id, event in messages:
+            arguments = {"p_group_id": group_id, "p_event": json.dumps(event), "p_priority": priority}
+            store.perform("publish", {**arguments, "p_dedup_id": None})
+
+    def now(self, queue: str) -> datetime:
+        return EPOCH + timedelta(microseconds=memory.shared_store(queue).now())
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        store = memory.shared_store(queue)
+        lines = sum(len(line) for line in store._lines)
+        return {"groups": len(store._groups), "lines": lines, "dedup": len(store._dedup)}
+
+
+class SqliteKit(Kit):
+    backend = "sqlite"
+
+    def url(self, queue: str) -> str:
+        return f"sqlite:///{self.folder}/queue.db"
+
+    def drop(self, queue: str) -> None:
+        """Do nothing: the file goes with the test's folder."""
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.folder / "queue.db", isolation_level=None, timeout=30)
+
+    def fill(self, queue: str, messages: Messages, priority: int) -> None:
+        from fairlane import templates
+
+        publish = templates.statement("procedures/sqlite/publish.sql.j2", queue=queue, dialect="sqlite")
+        connection = self.connect()
+        connection.execute("begin immediate")
+        for group_id, event in messages:
+            arguments = {"p_group_id": group_id, "p_event": json.dumps(event), "p_priority": priority}
+            connection.execute(publish, {**arguments, "p_dedup_id": None}).fetchall()
+        connection.execute("commit")
+        connection.close()
+
+    def now(self, queue: str) -> datetime:
+        return datetime.now(UTC)
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        connection = self.connect()
+        tables = [f"{queue}_messages", f"{queue}_groups"]
+        counts = {table: connection.execute(f'select count(*) from "{table}"').fetchone()[0] for table in tables}
+        connection.close()
+        return counts
+
+
+class PostgresKit(Kit):
+    backend = "postgres"
+    variable = "FAIRLANE_TEST_POSTGRES_URL"
+
+    def connect(self, queue: str) -> Any:
+        import psycopg
+
+        return psycopg.connect(self.url(queue), autocommit=True)
+
+    def drop(self, queue: str) -> None:
+        with self.connect(queue) as connection:
+            connection.execute(f'drop schema if exists "{queue}" cascade')
+
+    def fill(self, queue: str, messages: Messages, priority: int) -> None:
+        groups = [group_id for group_id, _ in messages]
+        events = [json.dumps(event) for _, event in messages]
+        with self.connect(queue) as connection:
+            connection.execute(
+                f'select count("{queue}".publish(m.group_id, m.event::json, %s, null))'
+                " from unnest(%s::text[], %s::text[]) as m (group_id, event)",
+                (priority, groups, events),
+            )
+            # a bulk load leaves no statistics; autovacuum would come within a minute
+            connection.execute(f'analyze "{queue}".messages, "{queue}".groups')
+
+    def now(self, queue: str) -> datetime:
+        with self.connect(queue) as connection:
+            now: datetime = connection.execute("select clock_timestamp()").fetchone()[0]
+        return now.astimezone(UTC)
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        with self.connect(queue) as connection:
+            return {
+                table: connection.execute(f'select count(*) from "{queue}".{table}').fetchone()[0]
+                for table in ("messages", "groups")
+            }
+
+
+class RedisKit(Kit):
+    backend = "redis"
+    variable = "FAIRLANE_TEST_REDIS_URL"
+
+
+class RedisClusterKit(RedisKit):
+    variable = "FAIRLANE_TEST_REDIS_CLUSTER_URL"
+
+
+KITS: dict[str, type[Kit]] = {
+    "memory": MemoryKit,
+    "sqlite": SqliteKit,
+    "postgres": PostgresKit,
+    "redis": RedisKit,
+    "redis-cluster": RedisClusterKit,
+}
+"""By the name in the test's id."""

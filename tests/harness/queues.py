@@ -1,0 +1,165 @@
+"""Queues under test: a transport of either twin behind one async face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import fairlane
+from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
+from tests.harness.kits import Kit
+
+Twin = Literal["sync", "async"]
+
+# More threads than any test has calls in progress, so that blocking calls never wait for each other here.
+_threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="sync-twin")
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a blocking call without blocking the event loop, or any other blocking call."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, lambda: function(*args, **kwargs))
+
+
+class Queue:
+    """One transport, and the operations of the contract as coroutines, whichever twin it is."""
+
+    def __init__(self, owner: Queues, name: str, transport: Any) -> None:
+        self.owner = owner
+        self.name = name
+        self.transport = transport
+        self.kit = owner.kit
+        self.caps = owner.kit.caps
+
+    async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the transport as its twin wants it."""
+        if self.owner.twin == "sync":
+            return await in_thread(method, *args, **kwargs)
+        return await method(*args, **kwargs)
+
+    async def publish(self, *args: Any, **kwargs: Any) -> int:
+        return await self.call(self.transport.publish, *args, **kwargs)
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Lease | None:
+        return await self.call(self.transport.claim, *args, **kwargs)
+
+    async def ack(self, *args: Any, **kwargs: Any) -> None:
+        await self.call(self.transport.ack, *args, **kwargs)
+
+    async def nack(self, *args: Any, **kwargs: Any) -> None:
+        await self.call(self.transport.nack, *args, **kwargs)
+
+    async def extend(self, *args: Any, **kwargs: Any) -> Lease:
+        return await self.call(self.transport.extend, *args, **kwargs)
+
+    async def close(self) -> None:
+        await self.call(self.transport.close)
+
+    async def status(self) -> QueueStatus:
+        return await self.call(self.transport.inspect.queue)
+
+    async def groups(self, **kwargs: Any) -> Sequence[GroupStatus]:
+        return await self.call(self.transport.inspect.groups, **kwargs)
+
+    async def messages(self, group_id: str, **kwargs: Any) -> Sequence[MessageStatus]:
+        return await self.call(self.transport.inspect.messages, group_id, **kwargs)
+
+    # What tests need beyond the contract.
+
+    async def get(self, worker_id: str = "worker", visibility: float = 60.0, min_priority: int = 0) -> Lease:
+        """Claim, and insist on a message."""
+        lease = await self.claim(worker_id, visibility, min_priority)
+        assert lease is not None, "a claim found nothing although a message was deliverable"
+        return lease
+
+    async def fill(self, messages: Iterable[tuple[str, Any]], priority: int = 0) -> None:
+        """Publish many (group_id, event) in order, as fast as the server allows."""
+        await in_thread(self.kit.fill, self.name, list(messages), priority)
+
+    async def drain(self, worker_id: str = "drain", min_priority: int = 0) -> list[tuple[str, Any]]:
+        """Claim and ack until nothing is deliverable; returns (group_id, event) in the order of delivery."""
+        seen = []
+        while (lease := await self.claim(worker_id, 60.0, min_priority)) is not None:
+            seen.append((lease.group_id, lease.event))
+            await self.ack(lease)
+        return seen
+
+    async def line(self, worker_id: str = "line") -> list[str]:
+        """Claim one message of every deliverable group; returns the groups in the order of the line."""
+        found = []
+        while (lease := await self.claim(worker_id, 60.0)) is not None:
+            found.append(lease.group_id)
+        return found
+
+    async def now(self) -> datetime:
+        """The time by the clock that leases run by."""
+        return await in_thread(self.kit.now, self.name)
+
+    async def expired(self, *leases: Lease | datetime) -> None:
+        """Wait until leases (or moments) are over by the clock that leases run by, and no longer."""
+        end = max(item if isinstance(item, datetime) else item.expires_at for item in leases)
+        end += timedelta(seconds=2 * self.caps.resolution)
+        while (rest := (end - await self.now()).total_seconds()) >= 0:
+            await asyncio.sleep(rest + 0.001)
+
+    async def unparked(self, group_id: str) -> None:
+        """Wait until a group's delay is over by the server's clock, and no longer."""
+        while (rest := max(g.ready_in_seconds for g in await self.groups() if g.group_id == group_id)) > 0:
+            await asyncio.sleep(rest + 0.001)
+
+    async def leftovers(self) -> dict[str, int]:
+        """Rows, keys or documents by where they are, seen with the raw driver; empty if there are none."""
+        counts = await in_thread(self.kit.leftovers, self.name)
+        return {place: count for place, count in counts.items() if count}
+
+    async def another(self, **options: Any) -> Queue:
+        """A second transport on the same queue, with connections of its own."""
+        return await self.owner.open(self.name, **options)
+
+
+class Queues:
+    """Makes queues on one backend for one test, and removes them afterwards."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, kit: Kit, twin: Twin, folder: Path) -> None:
+        self.kit = kit
+        self.twin: Twin = twin
+        self._cleanup = contextlib.AsyncExitStack()
+        kit.folder = folder
+
+    @classmethod
+    def fresh_name(cls) -> str:
+        """A name that no other test, worker or run on the same server uses."""
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        return f"t_{worker}_{next(cls._numbers)}_{secrets.token_hex(4)}"
+
+    async def make(self, *, new_groups: str | None = None, **options: Any) -> Queue:
+        """A new, migrated, empty queue and a transport on it."""
+        name = self.fresh_name()
+        self._cleanup.push_async_callback(in_thread, self.kit.drop, name)
+        await in_thread(self.kit.create, name, new_groups)
+        return await self.open(name, **options)
+
+    async def open(self, name: str, **options: Any) -> Queue:
+        """A transport on a queue that exists."""
+        options = {**self.kit.options(self.twin), **options}
+        url = options.pop("url", None) or self.kit.url(name)
+        if self.twin == "sync":
+            transport = await in_thread(fairlane.connect, url, name, **options)
+        else:
+            transport = await fairlane.connect_async(url, name, **options)
+        queue = Queue(self, name, transport)
+        self._cleanup.push_async_callback(queue.close)
+        return queue
+
+    async def close(self) -> None:
+        """Close every transport, then remove every queue."""
+        await self._cleanup.aclose()

@@ -1,0 +1,22 @@
+"""Wait for something, not for some time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+async def eventually(condition: Callable[[], Any], deadline: float = 10.0, *, pause: float = 0.01) -> Any:
+    """Return the first true value of `condition`, plain or awaitable; fail after `deadline` seconds."""
+    end = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {deadline:g} seconds: {condition}"
+        await asyncio.sleep(pause)
