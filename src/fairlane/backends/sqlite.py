@@ -1,0 +1,147 @@
+"""The SQLite backend: one file, shared by the threads and processes of one machine.
+
+SQLite lets one connection write at a time. So an executor writes through one connection, which its threads or tasks
+take in turn: that is faster and more even than several that keep each other out. A second one serves whoever looks
+at the queue, so that a long look holds nobody up.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Self
+
+import aiosqlite
+
+from fairlane.backends.base import Backend, Rows, check_options
+from fairlane.backends.sqlite_family import Busy, FamilyCore, Statements
+from fairlane.backends.sqlite_file import (
+    Location,
+    check_version,
+    is_busy,
+    locate,
+    open_file,
+    open_for_migration,
+    primary_code,
+    translate,
+)
+from fairlane.backends.sqlite_lanes import AsyncLane, GivenAsyncLane, GivenLane, Lane, OwnAsyncLane, OwnLane
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import ConfigurationError, SchemaNotReady
+from fairlane.program import Call
+
+__all__ = ["BACKEND", "open_for_migration", "translate"]
+
+_LOOKS = frozenset({"queue_status", "group_status", "message_status"})
+
+
+class SqliteCore(FamilyCore):
+    """The stored operations of a queue in an SQLite file."""
+
+
+class _Requests:
+    """What the two executors share: the statement of a request, and what SQLite's errors mean for it."""
+
+    def __init__(self, queue: str, location: Location | None) -> None:
+        check_version()
+        self._queue = queue
+        self._location = location
+        self.statements = Statements(queue, "sqlite")
+
+    def answer(self, error: sqlite3.Error, request: Call) -> Rows:
+        """Return the answer that an error amounts to, or raise what to raise in its place."""
+        if self._absent(error):
+            if request.operation == "revision":
+                return ()
+            raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
+        host = str(self._location.path) if self._location else "the given connection"
+        known = translate(error, host)
+        if known is None:
+            raise error
+        if is_busy(error) and self._location:
+            raise Busy(known, self._location.busy_timeout) from error
+        raise known from error
+
+    def _absent(self, error: sqlite3.Error) -> bool:
+        """Tell whether the file, or the queue in it, is simply not there."""
+        if primary_code(error) == sqlite3.SQLITE_CANTOPEN and self._location:
+            return self._location.path.parent.is_dir() and not self._location.path.exists()
+        return primary_code(error) == sqlite3.SQLITE_ERROR
+
+
+class SqliteExecutor:
+    """Carries requests to SQLite with the standard library's driver."""
+
+    def __init__(self, requests: _Requests, writer: Lane, looker: Lane) -> None:
+        self._requests = requests
+        self._writer = writer
+        self._looker = looker
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Use the file that a URL names; `sqlite_file.locate` says how URLs look and which options there are."""
+        location = locate(url, options)
+        writer, looker = (OwnLane(lambda: open_file(location)) for _ in range(2))
+        return cls(_Requests(queue, location), writer, looker)
+
+    @classmethod
+    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+        """Use an open `sqlite3.Connection` of the application, as `GivenLane` says."""
+        check_options("sqlite", options)
+        if not isinstance(client, sqlite3.Connection):
+            raise ConfigurationError(f"sqlite takes a sqlite3.Connection, not {type(client).__name__}")
+        lane = GivenLane(client)
+        return cls(_Requests(queue, None), lane, lane)
+
+    def execute(self, request: Call) -> Rows:
+        """Run one statement and return its rows."""
+        lane = self._looker if request.operation in _LOOKS else self._writer
+        try:
+            return lane.run(self._requests.statements[request], request.arguments)
+        except sqlite3.Error as error:
+            return self._requests.answer(error, request)
+
+    def close(self) -> None:
+        """Close the connections that were opened here."""
+        self._writer.close()
+        self._looker.close()
+
+
+class AsyncSqliteExecutor:
+    """Carries requests to SQLite with aiosqlite."""
+
+    def __init__(self, requests: _Requests, writer: AsyncLane, looker: AsyncLane) -> None:
+        self._requests = requests
+        self._writer = writer
+        self._looker = looker
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Use the file that a URL names."""
+        location = locate(url, options)
+        writer, looker = (OwnAsyncLane(lambda: open_file(location)) for _ in range(2))
+        return cls(_Requests(queue, location), writer, looker)
+
+    @classmethod
+    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+        """Use an open `aiosqlite.Connection` of the application, as `GivenLane` says."""
+        check_options("sqlite", options)
+        if not isinstance(client, aiosqlite.Connection):
+            raise ConfigurationError(f"sqlite takes an aiosqlite.Connection here, not {type(client).__name__}")
+        lane = GivenAsyncLane(client)
+        return cls(_Requests(queue, None), lane, lane)
+
+    async def execute(self, request: Call) -> Rows:
+        """Run one statement and return its rows."""
+        lane = self._looker if request.operation in _LOOKS else self._writer
+        try:
+            return await lane.run(self._requests.statements[request], request.arguments)
+        except sqlite3.Error as error:
+            return self._requests.answer(error, request)
+
+    async def close(self) -> None:
+        """Close the connections that were opened here."""
+        await self._writer.close()
+        await self._looker.close()
+
+
+BACKEND = Backend("sqlite", SqliteCore, SqliteExecutor, AsyncSqliteExecutor)

@@ -1,0 +1,222 @@
+"""Connections to an SQLite file, each with a queue of users: threads take a lock, tasks wait for aiosqlite's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import aiosqlite
+
+from fairlane.backends.base import Rows
+from fairlane.backends.sqlite_file import primary_code
+from fairlane.errors import ConfigurationError, TransportClosed
+
+Opener = Callable[[], sqlite3.Connection]
+
+_LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""Errors after which a fresh connection may do better."""
+
+_inherited: list[object] = []
+"""Connections of a parent process. SQLite forbids using or closing them in a forked child, so they are kept."""
+
+
+class Lane(Protocol):
+    """A connection that threads use in turn."""
+
+    def run(self, sql: str, arguments: Any) -> Rows: ...
+    def close(self) -> None: ...
+
+
+class AsyncLane(Protocol):
+    """A connection that tasks use in turn."""
+
+    async def run(self, sql: str, arguments: Any) -> Rows: ...
+    async def close(self) -> None: ...
+
+
+class OwnLane:
+    """A connection opened when first used, and anew in a forked child."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+
+    def run(self, sql: str, arguments: Any) -> Rows:
+        """Run one statement; it is committed when this returns."""
+        if self._owner != os.getpid():
+            self._leave_to_parent()
+        with self._lock:
+            if self._closed:
+                raise TransportClosed()
+            if self._connection is None:
+                self._connection = self._opener()
+            try:
+                # always all rows: a half-read RETURNING keeps the write lock
+                return self._connection.execute(sql, arguments).fetchall()
+            except sqlite3.Error as error:
+                if primary_code(error) in _LASTING:
+                    self._drop()
+                raise
+
+    def close(self) -> None:
+        """Close the connection, once whoever uses it is done."""
+        if self._owner != os.getpid():
+            self._leave_to_parent()
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _leave_to_parent(self) -> None:
+        _inherited.append(self._connection)
+        self._connection, self._lock, self._owner = None, threading.Lock(), os.getpid()
+
+
+class GivenLane:
+    """A connection of the application. Operations join its open transaction; without one each commits by itself.
+
+    Where Python begins transactions on its own (`isolation_level` is not None), one is begun for these operations
+    too, and the application commits. The connection's own timeout says how long to wait for others.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        check_factories(connection)
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def run(self, sql: str, arguments: Any) -> Rows:
+        """Run one statement."""
+        with self._lock:
+            begin = implicit_begin(self._connection)
+            cursor = self._connection.cursor()
+            cursor.row_factory = None
+            try:
+                if begin:
+                    cursor.execute(begin)
+                return cursor.execute(sql, arguments).fetchall()
+            except BaseException:
+                if begin and self._connection.in_transaction:
+                    self._connection.rollback()
+                raise
+
+    def close(self) -> None:
+        """Leave it open: it is the application's."""
+
+
+class OwnAsyncLane:
+    """The same as `OwnLane` for asyncio.
+
+    aiosqlite runs a statement and fetches its rows in one go in the connection's thread. So a cancelled task leaves
+    nothing half-done behind: its statement ends as usual, and nobody reads the answer.
+    """
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._opening: asyncio.Task[aiosqlite.Connection] | None = None
+        self._closed = False
+
+    async def run(self, sql: str, arguments: Any) -> Rows:
+        """Run one statement; it is committed when this returns."""
+        connection = await self._connected()
+        try:
+            return list(await connection.execute_fetchall(sql, arguments))
+        except sqlite3.Error as error:
+            if primary_code(error) in _LASTING:
+                await self._drop()
+            raise
+
+    async def _connected(self) -> aiosqlite.Connection:
+        if self._closed:
+            raise TransportClosed()
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.create_task(self._open())
+            opening.add_done_callback(self._opened)
+        # a cancelled caller must not take the connection from the others
+        return opening.result() if opening.done() else await asyncio.shield(opening)
+
+    async def _open(self) -> aiosqlite.Connection:
+        connection = aiosqlite.Connection(self._opener, iter_chunk_size=64)
+        thread: Any = getattr(connection, "_thread", connection)  # older ones are a thread themselves
+        thread.daemon = True  # a program that forgot close() must still be able to end
+        return await connection
+
+    def _opened(self, opening: asyncio.Task[aiosqlite.Connection]) -> None:
+        if (opening.cancelled() or opening.exception()) and self._opening is opening:
+            self._opening = None
+
+    async def close(self) -> None:
+        """Close the connection after the statements that wait for it."""
+        self._closed = True
+        await self._drop()
+
+    async def _drop(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        try:
+            connection = await asyncio.shield(opening)
+        except Exception:
+            return  # whoever opened it was told
+        await asyncio.shield(connection.close())
+
+
+class GivenAsyncLane:
+    """The same as `GivenLane` for asyncio."""
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        try:
+            check_factories(connection)
+        except ValueError as error:
+            raise ConfigurationError("open the aiosqlite connection first: await aiosqlite.connect(…)") from error
+        self._connection = connection
+        self._lock = asyncio.Lock()
+
+    async def run(self, sql: str, arguments: Any) -> Rows:
+        """Run one statement."""
+        # shielded: a transaction that was begun for a statement must not be left without it
+        return await asyncio.shield(self._run(sql, arguments))
+
+    async def _run(self, sql: str, arguments: Any) -> Rows:
+        async with self._lock:
+            begin = implicit_begin(self._connection._conn)
+            try:
+                if begin:
+                    await self._connection.execute_fetchall(begin)
+                return list(await self._connection.execute_fetchall(sql, arguments))
+            except BaseException:
+                if begin and self._connection.in_transaction:
+                    await self._connection.rollback()
+                raise
+
+    async def close(self) -> None:
+        """Leave it open: it is the application's."""
+
+
+def implicit_begin(connection: sqlite3.Connection) -> str | None:
+    """Return what Python would run before an INSERT; it does not notice that `with … update` writes as well."""
+    legacy = getattr(connection, "autocommit", -1) == -1
+    if legacy and connection.isolation_level is not None and not connection.in_transaction:
+        return f"begin {connection.isolation_level}"
+    return None
+
+
+def check_factories(connection: sqlite3.Connection | aiosqlite.Connection) -> None:
+    """Refuse a connection whose rows would not be what the statements return.
+
+    Raises:
+        ConfigurationError: its factories make something else than str and rows that can be indexed.
+    """
+    if connection.text_factory is not str or connection.row_factory not in (None, sqlite3.Row):
+        raise ConfigurationError("give sqlite a connection with text_factory str and row_factory None or sqlite3.Row")
