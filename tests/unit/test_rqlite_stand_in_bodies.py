@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from tests.servers import rqlite
 from tests.servers.rqlite import Probe
 

@@ -36,7 +36,7 @@ class Where:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class Switch:
     action: Action
     left: int
@@ -95,6 +95,7 @@ class Faults:
     def take(self, endpoint: str, sql: str, node: int) -> Switch | None:
         """The switch that acts on this request, used up by one."""
         with self._lock:
+            acting: Switch | None = None
             for switch in self._switches:
                 if switch.action in ON_WRITES and endpoint not in WRITING_ENDPOINTS:
                     continue
@@ -102,12 +103,13 @@ class Faults:
                     continue
                 if switch.skip:
                     switch.skip -= 1
-                    continue
-                switch.left -= 1
-                if not switch.left:
-                    self._switches.remove(switch)
-                return switch
-        return None
+                elif acting is None:
+                    acting = switch
+            if acting:
+                acting.left -= 1
+                if not acting.left:
+                    self._switches.remove(acting)
+            return acting
 
     def _set(
         self,
