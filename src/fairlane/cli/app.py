@@ -1,0 +1,56 @@
+"""All commands of `fairlane`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from fairlane.cli import leases, look, publishing, schema
+
+app = typer.Typer(
+    name="fairlane",
+    help="Ordered, per-key queues in the database you already run.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
+    ("migrate", schema.migrate, "Create a queue's schema, or bring it to a revision."),
+    ("status", schema.status, "Tell whether a queue's schema fits this client."),
+    ("stats", look.stats, "Show the queue's figures."),
+    ("groups", look.groups, "Show groups in the order of the line."),
+    ("peek", look.peek, "Show the messages of a group."),
+    ("publish", publishing.publish, "Publish an event, or a file of them."),
+    ("claim", leases.claim, "Lease the next message and print the lease."),
+    ("ack", leases.ack, "Finish a claimed message for good."),
+    ("nack", leases.nack, "Give a claimed message back."),
+    ("extend", leases.extend, "Prolong a lease."),
+    ("backends", look.list_backends, "Show which backends there are."),
+)
+for _name, _function, _summary in _COMMANDS:
+    app.command(_name, short_help=_summary)(_function)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from fairlane import __version__
+
+        typer.echo(f"fairlane {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Ordered, per-key queues in the database you already run.
+
+    The database comes from --url or FAIRLANE_URL (or STM_TRANSPORT_BACKEND with FAIRLANE_<BACKEND>_URL). Exit codes:
+    0 done, 1 no (nothing to claim, not ready), 2 an error, which is one line on stderr.
+    """

@@ -1,0 +1,158 @@
+"""Commands that take and finish messages by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairlane.cli.options import QUEUE, Queue, Url, opened
+from fairlane.cli.text import json_line, record
+from fairlane.errors import EventDecodingError
+from fairlane.model import Lease
+
+NOTHING = 1
+
+Worker = Annotated[
+    str | None, typer.Option("--worker", "-w", metavar="ID", help="Who asks; this host and user unless given.")
+]
+Visibility = Annotated[
+    float,
+    typer.Option("--visibility", "-v", metavar="SECONDS", help="Until others may take the message, 12 h at most."),
+]
+Floor = Annotated[
+    int, typer.Option("--min-priority", "-p", metavar="0-4", help="Only groups of this priority or more.")
+]
+LeaseFile = Annotated[
+    str | None, typer.Option("--lease", metavar="FILE", help="The JSON that claim printed; - reads it from stdin.")
+]
+GroupArgument = Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)]
+TokenArgument = Annotated[str | None, typer.Argument(metavar="TOKEN", show_default=False)]
+SeqArgument = Annotated[int | None, typer.Argument(metavar="SEQ", show_default=False)]
+
+
+def claim(
+    url: Url = None,
+    queue: Queue = QUEUE,
+    worker: Worker = None,
+    visibility: Visibility = 60.0,
+    min_priority: Floor = 0,
+) -> None:
+    """Lease the next message and print the lease; exit code 1 when nothing is deliverable.
+
+    Prints one JSON object: group_id, event, seq, token, attempts, published_at, expires_at. Keep it for ack, nack
+    and extend: without the token the message comes back only when its lease runs out.
+    """
+    with opened(url, queue) as transport:
+        try:
+            lease = transport.claim(worker or _me(), visibility, min_priority)
+        except EventDecodingError as error:
+            _print(error.lease)  # it is held, so whoever asked must be able to give it back
+            raise
+    if lease is None:
+        typer.echo("Nothing is deliverable.", err=True)
+        raise typer.Exit(NOTHING)
+    _print(lease)
+
+
+def ack(
+    group: GroupArgument = None,
+    token: TokenArgument = None,
+    seq: SeqArgument = None,
+    lease: LeaseFile = None,
+    url: Url = None,
+    queue: Queue = QUEUE,
+) -> None:
+    """Finish a claimed message for good: fairlane claim | tee lease; fairlane ack --lease lease."""
+    held = _lease(lease, group, token, seq)
+    with opened(url, queue) as transport:
+        transport.ack(held)
+
+
+def nack(
+    group: GroupArgument = None,
+    token: TokenArgument = None,
+    seq: SeqArgument = None,
+    lease: LeaseFile = None,
+    delay: Annotated[
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Park the whole group for so long.")
+    ] = 0.0,
+    url: Url = None,
+    queue: Queue = QUEUE,
+) -> None:
+    """Give a claimed message back to the head of its group."""
+    held = _lease(lease, group, token, seq)
+    with opened(url, queue) as transport:
+        transport.nack(held, delay)
+
+
+def extend(
+    group: GroupArgument = None,
+    token: TokenArgument = None,
+    seq: SeqArgument = None,
+    lease: LeaseFile = None,
+    visibility: Visibility = 60.0,
+    url: Url = None,
+    queue: Queue = QUEUE,
+) -> None:
+    """Let a lease end some seconds from now, and print it anew (as claim does)."""
+    held = _lease(lease, group, token, seq)
+    with opened(url, queue) as transport:
+        _print(transport.extend(held, visibility))
+
+
+def _me() -> str:
+    return f"cli@{socket.gethostname()}:{os.getpid()}"
+
+
+def _print(lease: Lease) -> None:
+    typer.echo(json_line(record(lease)))
+
+
+def _lease(file: str | None, group: str | None, token: str | None, seq: int | None) -> Lease:
+    if file is not None:
+        if group is not None:
+            raise ValueError("name the lease once: by --lease, or by GROUP TOKEN SEQ")
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return _parse(text, "stdin" if file == "-" else file)
+    if group is None or token is None or seq is None:
+        raise ValueError("name the lease: --lease FILE with what claim printed, or GROUP TOKEN SEQ")
+    return _made(group, token, seq, {})
+
+
+def _parse(text: str, source: str) -> Lease:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{source} holds no lease as claim prints it: {error}") from None
+    wanted = {"group_id": str, "token": str, "seq": int}
+    if not isinstance(fields, dict) or not all(type(fields.get(name)) is kind for name, kind in wanted.items()):
+        raise ValueError(f"{source} holds no lease as claim prints it: group_id, token and seq are needed")
+    return _made(fields["group_id"], fields["token"], fields["seq"], fields)
+
+
+def _made(group: str, token: str, seq: int, fields: dict[str, Any]) -> Lease:
+    """Make a lease of what is known of it: only group, token and seq are proof of anything."""
+    return Lease(
+        group_id=group,
+        event=fields.get("event"),
+        seq=seq,
+        token=token,
+        attempts=fields["attempts"] if isinstance(fields.get("attempts"), int) else 1,
+        published_at=_instant(fields.get("published_at")),
+        expires_at=_instant(fields.get("expires_at")),
+    )
+
+
+def _instant(text: object) -> datetime:
+    try:
+        when = datetime.fromisoformat(str(text))
+    except ValueError:
+        return datetime.now(UTC)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

@@ -1,0 +1,97 @@
+"""Commands that look at a queue and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.util import find_spec
+
+import typer
+from rich.text import Text
+
+from fairlane import backends
+from fairlane.capabilities import PROMISES, TABLE
+from fairlane.cli import tables
+from fairlane.cli.options import QUEUE, AsJson, Group, Limit, Queue, Url, opened
+from fairlane.cli.text import json_line, quoted_if_odd, record
+from fairlane.contract import MAX_LIMIT, check_limit
+
+
+def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> None:
+    """Show the queue's figures.
+
+    --json prints one object: queue, groups, ready, in_flight, parked, messages, oldest_seconds (null when empty).
+    """
+    with opened(url, queue) as transport:
+        row = transport.inspect.queue()
+    if as_json:
+        typer.echo(json_line(record(row)))
+    else:
+        tables.console().print(tables.queue_table(row))
+
+
+def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
+    """Show groups in the order of the line, those that are claimable first.
+
+    --json prints one object a line: group_id, state (ready, in_flight, parked), priority, depth, oldest_seconds,
+    worker_id, attempts, ready_in_seconds.
+    """
+    check_limit(limit)
+    with opened(url, queue) as transport:
+        rows = transport.inspect.groups(limit=min(limit + 1, MAX_LIMIT))
+    shown = rows[:limit]
+    if as_json:
+        for row in shown:
+            typer.echo(json_line(record(row)))
+        return
+    tables.console().print(tables.group_table(shown))
+    if len(rows) > limit:
+        typer.echo(f"There are more groups; --limit {min(limit * 10, MAX_LIMIT)} shows more.", err=True)
+
+
+def peek(group: Group, url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
+    """Show the messages of a group, its head first. Nothing is claimed.
+
+    --json prints one object a line: group_id, seq, state (in_flight, waiting), position, attempts, dedup_id,
+    published_at, age_seconds, event.
+    """
+    with opened(url, queue) as transport:
+        rows = transport.inspect.messages(group, limit=limit)
+    if as_json:
+        for row in rows:
+            typer.echo(json_line(record(row)))
+    elif rows:
+        tables.console().print(tables.message_table(rows))
+    else:
+        typer.echo(f"The group {quoted_if_odd(group)} has no messages.")
+
+
+def list_backends(as_json: AsJson = False) -> None:
+    """Show which backends there are, what each keeps of the 14 promises, and whether its driver is installed.
+
+    --json prints one object a line: backend, schemes, installed, extra (null when the backend needs none), server,
+    reach, durability, clock, differences (by the number of the promise), and the other fields of
+    fairlane.capabilities.
+    """
+    if as_json:
+        for name, entry in backends.ENTRIES.items():
+            schemes = [f"{scheme}://" for scheme in entry.schemes]
+            extra = f"fairlane[{name}]" if entry.drivers else None
+            known = {"backend": name, "schemes": schemes, "installed": _installed(entry), "extra": extra}
+            typer.echo(json_line(known | asdict(TABLE[name])))
+        return
+    made = tables.table("backend", "URLs", "needs", "reach", "durable", "clock", "promises", "driver", fold=("URLs",))
+    for name, entry in backends.ENTRIES.items():
+        kept, urls = TABLE[name], "\n".join(f"{scheme}://" for scheme in entry.schemes)
+        but = ", ".join(map(str, sorted(kept.differences)))
+        promises = f"all but {but}" if but else "all"
+        driver = "installed" if _installed(entry) else f"pip install 'fairlane[{name}]'"
+        tables.add_row(made, name, urls, kept.server, kept.reach, kept.durability, kept.clock, promises, driver)
+    console = tables.console()
+    console.print(made)
+    for name in backends.ENTRIES:
+        for number, difference in sorted(TABLE[name].differences.items()):
+            console.print(Text(f"{name}, promise {number} ({PROMISES[number][0]}): {difference}"))
+
+
+def _installed(entry: backends.Entry) -> bool:
+    return all(find_spec(driver) is not None for driver in entry.drivers)

@@ -1,0 +1,34 @@
+"""Options that several commands share, and how they open a queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlane.contract import DEFAULT_QUEUE
+from fairlane.facade import SyncFacade
+from fairlane.registry import connect
+
+STARTUP_TIMEOUT = 2.0
+"""Seconds to wait for a server that is not up: a person sits in front of it."""
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The database, e.g. sqlite:///queue.db. Without it FAIRLANE_URL counts.",
+        show_default=False,
+    ),
+]
+Queue = Annotated[str, typer.Option("--queue", "-q", metavar="NAME", help="The queue.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="ROWS", help="How many rows at most, 1 to 10,000.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+QUEUE = DEFAULT_QUEUE
+
+
+def opened(url: str | None, queue: str) -> SyncFacade:
+    """Return a transport for the backend that the options or the environment name."""
+    return connect(url, queue, startup_timeout=STARTUP_TIMEOUT)

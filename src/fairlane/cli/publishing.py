@@ -1,0 +1,149 @@
+"""Publish one event, or a file of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from fairlane import contract
+from fairlane.cli import tables
+from fairlane.cli.options import QUEUE, Queue, Url, opened
+from fairlane.codec import JsonCodec, encode_event
+from fairlane.errors import FairlaneError
+from fairlane.facade import SyncFacade
+
+_CODEC = JsonCodec()
+_KEYS = {"group", "event", "priority", "dedup_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file of events."""
+
+    group: str
+    event: Any
+    priority: int
+    dedup_id: str | None
+
+
+def publish(
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
+    event: Annotated[
+        str | None, typer.Argument(metavar="EVENT", help="JSON; - reads it from stdin.", show_default=False)
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="JSON lines; - is stdin."),
+    ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", "-p", metavar="0-4", help="Of an empty group.", show_default="0"),
+    ] = None,
+    dedup_id: Annotated[
+        str | None, typer.Option("--dedup-id", metavar="ID", help="Add nothing while a message with this id is there.")
+    ] = None,
+    url: Url = None,
+    queue: Queue = QUEUE,
+) -> None:
+    """Publish an event and print its seq; or every line of a file, in order.
+
+    A line of a file is {"group": "g", "event": …}, and may have "priority" and "dedup_id". The whole file is checked
+    before the first line is published. A string is JSON with its quotes: fairlane publish g '"text"'.
+    """
+    if file is None:
+        if group is None or event is None:
+            raise ValueError("name a group and an event, or a --file of them")
+        parsed = _parse(sys.stdin.read() if event == "-" else event, "the event")
+        with opened(url, queue) as transport:
+            typer.echo(transport.publish(group, parsed, priority or 0, dedup_id=dedup_id))
+    else:
+        if group is not None or priority is not None or dedup_id is not None:
+            raise ValueError("--file says group, priority and dedup_id in each line: leave them out")
+        _publish_file(file, url, queue)
+
+
+def _parse(text: str, what: str) -> Any:
+    try:
+        return _CODEC.decode(text)
+    except RecursionError:
+        raise ValueError(f"{what} is nested too deep") from None
+    except ValueError as error:
+        raise ValueError(f"{what} is not JSON: {error}") from None
+
+
+def _publish_file(file: str, url: str | None, queue: str) -> None:
+    name = "stdin" if file == "-" else file
+    with opened(url, queue) as transport, _stream(file) as stream:
+        total = None
+        if stream.seekable():
+            total = sum(1 for _ in _lines(stream, name))
+            stream.seek(0)
+        started = time.monotonic()
+        count, groups = _publish_lines(transport, _lines(stream, name), name, total)
+    seconds = time.monotonic() - started
+    rate = f", {count / seconds:,.0f}/s" if count and seconds else ""
+    typer.echo(f"Published {count:,} events into {len(groups):,} groups in {seconds:.1f} s{rate}.")
+
+
+@contextmanager
+def _stream(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+    else:
+        with Path(file).open("rb") as stream:
+            yield stream
+
+
+def _lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, Line]]:
+    for number, raw in enumerate(stream, 1):
+        if raw.strip():
+            try:
+                yield number, _line(raw.decode("utf-8-sig"))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{name} line {number}: {error}") from None
+
+
+def _line(text: str) -> Line:
+    fields = _parse(text, "it")
+    if not isinstance(fields, dict) or not {"group", "event"} <= set(fields):
+        raise ValueError('a line is an object with "group" and "event"')
+    if unknown := sorted(set(fields) - _KEYS):
+        raise ValueError(f"unknown key {json.dumps(unknown[0])}; known are group, event, priority, dedup_id")
+    encode_event(_CODEC, fields["event"])
+    return Line(
+        contract.check_id("group", fields["group"]),
+        fields["event"],
+        contract.check_priority("priority", fields.get("priority", 0)),
+        contract.check_dedup_id(fields.get("dedup_id")),
+    )
+
+
+def _publish_lines(
+    transport: SyncFacade, lines: Iterator[tuple[int, Line]], name: str, total: int | None
+) -> tuple[int, set[str]]:
+    groups: set[str] = set()
+    count = 0
+    with tables.progress() as bar:
+        task = bar.add_task("publishing", total=total)
+        try:
+            for number, line in lines:
+                try:
+                    transport.publish(line.group, line.event, line.priority, dedup_id=line.dedup_id)
+                except FairlaneError as error:
+                    raise FairlaneError(f"{name} line {number}: {error}") from error
+                count += 1
+                groups.add(line.group)
+                bar.update(task, completed=count)
+        except (FairlaneError, ValueError, KeyboardInterrupt):
+            bar.stop()
+            typer.echo(f"Published the first {count:,} events of {name}, not those after them.", err=True)
+            raise
+    return count, groups

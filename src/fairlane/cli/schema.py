@@ -1,0 +1,100 @@
+"""Commands for whoever owns the schema."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlane import migrate as migrations
+from fairlane.cli.options import QUEUE, AsJson, Queue, Url, opened
+from fairlane.cli.text import json_line
+from fairlane.environ import resolve_url
+from fairlane.errors import SchemaNotReady
+
+NOT_READY = 1
+
+
+def migrate(
+    revision: Annotated[
+        str, typer.Argument(metavar="REVISION", help="head, a four-digit id, or base: remove the queue.")
+    ] = "head",
+    url: Url = None,
+    queue: Queue = QUEUE,
+    owner_role: Annotated[
+        str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: becomes the owner of everything.")
+    ] = None,
+    app_role: Annotated[
+        str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions, no more.")
+    ] = None,
+    reader_role: Annotated[
+        str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views, no more.")
+    ] = None,
+    new_groups: Annotated[
+        str | None,
+        typer.Option(
+            "--new-groups",
+            metavar="first|arrival",
+            help="Where a new group stands in line: before all served ones, or by the time of its first publish.",
+            show_default="first",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue although it holds messages.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print what a DBA would apply by hand; change nothing.")] = False,
+) -> None:
+    """Create a queue's schema, or bring it to a revision."""
+    chosen = resolve_url(url)
+    options = {
+        "owner_role": owner_role,
+        "app_role": app_role,
+        "reader_role": reader_role,
+        "new_groups": new_groups,
+    }
+    if sql:
+        typer.echo(migrations.script(chosen, queue=queue, revision=revision, **options), nl=False)
+        return
+    before = migrations.status(chosen, queue=queue).found
+    if revision == "base" and before is not None and not yes:
+        _refuse_to_lose_messages(chosen, queue)
+    migrations.migrate(chosen, queue=queue, revision=revision, **options)
+    after = migrations.status(chosen, queue=queue).found
+    typer.echo(_outcome(queue, before, after))
+
+
+def _refuse_to_lose_messages(url: str, queue: str) -> None:
+    try:
+        with opened(url, queue) as transport:
+            messages = transport.inspect.queue().messages
+    except SchemaNotReady:
+        return  # nobody can say what is in it
+    if messages:
+        raise ValueError(f"the queue {queue} holds {messages:,} messages, which would be lost: add --yes to remove it")
+
+
+def _outcome(queue: str, before: str | None, after: str | None) -> str:
+    if before == after:
+        return f"The queue {queue} is {_at(after)}; nothing was to be done."
+    if after is None:
+        return f"The queue {queue} is removed."
+    return f"The queue {queue} is now {_at(after)}" + (f", it was {_at(before)}." if before else ".")
+
+
+def _at(revision: str | None) -> str:
+    return "not there" if revision is None else f"at revision {revision}"
+
+
+def status(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> None:
+    """Tell whether a queue's schema fits this client: exit code 0 if it does, 1 if not.
+
+    --json prints one object: queue, found (null when the queue is not there), serves, needed, ready.
+    """
+    found = migrations.status(resolve_url(url), queue=queue)
+    if as_json:
+        fields = {name: getattr(found, name) for name in ("queue", "found", "serves", "needed", "ready")}
+        typer.echo(json_line(fields))
+    elif found.ready:
+        typer.echo(f"Ready: queue {queue!r} is at revision {found.found}, this client needs {found.needed}.")
+    else:
+        typer.echo(f"Not ready: {SchemaNotReady(queue, found.found, found.needed, found.serves)}.")
+    if not found.ready:
+        raise typer.Exit(NOT_READY)

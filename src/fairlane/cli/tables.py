@@ -1,0 +1,130 @@
+"""Tables for people. Every cell is literal text: nothing in it is taken for markup."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fairlane.cli.text import age, event_text, quoted_if_odd
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from fairlane.model import GroupStatus, MessageStatus, QueueStatus
+
+PIPED_WIDTH = 10_000
+LONGEST_EVENT = 200
+STATE_STYLES = {"ready": "green", "in_flight": "yellow", "parked": "blue", "waiting": ""}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that prints text as it is: no markup, no emoji names, no guesses at what is a number."""
+    stream = sys.stderr if stderr else sys.stdout
+    # nobody looks at the width of a pipe, and a table cut to 80 columns is of no use to grep
+    width = None if stream.isatty() else PIPED_WIDTH
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def table(*columns: str, right: Sequence[str] = (), title: str | None = None, fold: Sequence[str] = ()) -> Table:
+    """Return an empty table; columns in `right` hold numbers, those in `fold` may take several lines."""
+    made = Table(
+        box=SIMPLE_HEAD,
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in columns:
+        folded = column in fold
+        made.add_column(
+            Text(column),
+            justify="right" if column in right else "left",
+            no_wrap=not folded,
+            overflow="fold" if folded else "ellipsis",
+        )
+    return made
+
+
+def add_row(made: Table, *cells: object) -> None:
+    """Add a row of literal cells."""
+    made.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in cells))
+
+
+def queue_table(row: QueueStatus, title: str | None = None) -> Table:
+    """Return the figures of a queue, the columns of the view `queue_status`."""
+    numbers = ("groups", "ready", "in_flight", "parked", "messages", "oldest")
+    made = table("queue", *numbers, right=numbers, title=title)
+    counts = (row.groups, row.ready, row.in_flight, row.parked, row.messages)
+    add_row(made, row.queue, *counts, age(row.oldest_seconds))
+    return made
+
+
+def group_table(rows: Sequence[GroupStatus], title: str | None = None) -> Table:
+    """Return groups in the order of the line, the columns of the view `group_status`."""
+    numbers = ("priority", "depth", "oldest", "attempts", "ready_in")
+    made = table(
+        *("group", "state", "priority", "depth", "oldest", "worker", "attempts", "ready_in"),
+        right=numbers,
+        title=title,
+        fold=("group", "worker"),
+    )
+    for row in rows:
+        add_row(
+            made,
+            quoted_if_odd(row.group_id),
+            _state(row.state),
+            row.priority,
+            row.depth,
+            age(row.oldest_seconds),
+            quoted_if_odd(row.worker_id) if row.worker_id is not None else "-",
+            row.attempts,
+            age(row.ready_in_seconds) if row.ready_in_seconds else "-",
+        )
+    return made
+
+
+def message_table(rows: Sequence[MessageStatus], title: str | None = None) -> Table:
+    """Return the messages of a group, head first, the columns of the view `message_status`."""
+    made = table(
+        *("position", "seq", "state", "attempts", "age", "dedup_id", "event"),
+        right=("position", "seq", "attempts", "age"),
+        title=title,
+    )
+    longest = min(LONGEST_EVENT, max(20, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else LONGEST_EVENT
+    for row in rows:
+        dedup_id = quoted_if_odd(row.dedup_id) if row.dedup_id is not None else "-"
+        event = event_text(row.event, longest)
+        add_row(made, row.position, row.seq, _state(row.state), row.attempts, age(row.age_seconds), dedup_id, event)
+    return made
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=STATE_STYLES.get(state, ""))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def progress() -> Progress:
+    """Return a progress bar on stderr; without a terminal it prints nothing."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )

@@ -1,0 +1,109 @@
+"""Text that is safe in a terminal, and JSON that is the same everywhere.
+
+Group ids and events are whatever applications publish. None of it may move the cursor, change a colour or hide itself.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# control characters, invisible format characters (direction overrides too), lone surrogates, line separators
+_UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_SECRET_OPTIONS = ("password", "token", "secret", "key")
+_SHORTEST_SECRET = 3
+
+
+def one_line(text: object) -> str:
+    """Return a text as one line without anything that a terminal would act on."""
+    return escaped(" ".join(str(text).split()))
+
+
+def escaped(text: str) -> str:
+    """Replace each character that could act on a terminal, or hide in it, by its `\\u` escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(char) if _unsafe(char) else char for char in text)
+
+
+def quoted_if_odd(text: str) -> str:
+    """Return an id as it is if it looks like what it is, else as a JSON string."""
+    plain = text == text.strip() and not text.startswith('"') and not any(_unsafe(char) for char in text)
+    return text if plain else event_text(text)
+
+
+def event_text(event: Any, longest: int | None = None) -> str:
+    """Return an event as readable JSON, cut to some length."""
+    text = escaped(json.dumps(event, ensure_ascii=False))
+    return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+
+
+def json_line(value: Any) -> str:
+    """Return a value as one line of JSON in ASCII: the same in every locale, and harmless in every terminal."""
+    text = json.dumps(value, default=_plain, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f")
+
+
+def record(row: DataclassInstance) -> dict[str, Any]:
+    """Return a row as a JSON object with the names of its columns; times are ISO 8601 in UTC."""
+    return asdict(row)
+
+
+def age(seconds: float | None) -> str:
+    """Return a span of time as people write it, two units at most."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
+
+
+def without_secrets(text: str, urls: Iterable[str]) -> str:
+    """Blot out what is secret in these URLs; no message should hold any of it, a driver's might."""
+    for secret in sorted({secret for url in urls for secret in _secrets(url)}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _secrets(url: str) -> Iterable[str]:
+    authority = url.partition("://")[2]
+    _, at, _ = authority.rpartition("@")
+    found = [authority.rpartition("@")[0].partition(":")[2]] if at else []
+    with suppress(ValueError):  # not a URL at all: it will be refused as such
+        found += [value for name, value in parse_qsl(urlsplit(url).query) if _is_secret(name)]
+    for raw in found:
+        for secret in (raw, unquote(raw)):
+            if len(secret) >= _SHORTEST_SECRET:
+                yield secret
+
+
+def _is_secret(option: str) -> bool:
+    return any(part in option.lower() for part in _SECRET_OPTIONS)
+
+
+def _unsafe(char: str) -> bool:
+    category = unicodedata.category(char)
+    return category in _UNSAFE or (category == "Zs" and char != " ")
+
+
+def _escape(char: str) -> str:
+    return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    raise TypeError(f"{type(value).__name__} is not JSON")
