@@ -1,0 +1,256 @@
+"""What goes to Redis and what comes back: function calls, replies, error codes. No input or output happens here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import redis
+
+from fairlane.backends.base import LeaseGone, Rows
+from fairlane.errors import (
+    AuthenticationFailed,
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    FairlaneError,
+)
+from fairlane.program import Call
+from fairlane.templates import environment
+
+BACKEND_NAME = "redis"
+_KEYS_TEMPLATE = "lua/keys.lua.j2"
+_MICROSECONDS = 1_000_000
+
+Argument = bytes | int
+Arguments = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """The server answered a call with the unspecific code ERR: the function does not exist, or it failed."""
+
+
+def keys_of(queue: str) -> list[str]:
+    """Return the keys of a queue in the order that every function declares, from the template that holds it."""
+    listed = environment().get_template(_KEYS_TEMPLATE).make_module({"queue": queue}).keys  # type: ignore[attr-defined]
+    return [f"{{{queue}}}:{name}" for _, name, _ in listed]
+
+
+def library_of(queue: str) -> str:
+    """Return the name of a queue's function library."""
+    return f"fairlane_{queue}"
+
+
+def _text(arguments: Arguments, name: str) -> bytes:
+    value: str | None = arguments[name]
+    return b"" if value is None else value.encode()
+
+
+def _micros(seconds: float) -> int:
+    return math.ceil(seconds * _MICROSECONDS)
+
+
+_ARGV: dict[str, Callable[[Arguments], tuple[Argument, ...]]] = {
+    "revision": lambda a: (),
+    "publish": lambda a: (
+        _text(a, "p_group_id"),
+        _text(a, "p_event"),
+        a["p_priority"],
+        _text(a, "p_dedup_id"),
+    ),
+    "claim": lambda a: (
+        _text(a, "p_worker_id"),
+        _micros(a["p_visibility"]),
+        a["p_min_priority"],
+        _text(a, "p_token"),
+    ),
+    "ack": lambda a: (_text(a, "p_group_id"), _text(a, "p_token")),
+    "nack": lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_delay"])),
+    "extend": lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_visibility"])),
+    "queue_status": lambda a: (),
+    "group_status": lambda a: (a["p_limit"],),
+    "message_status": lambda a: (_text(a, "p_group_id"), a["p_limit"]),
+}
+
+
+class Calls:
+    """Turns requests of the core into commands. The part of a command that never changes is made once."""
+
+    def __init__(self, queue: str) -> None:
+        keys = keys_of(queue)
+        self.key = keys[0]
+        self._fixed = {
+            operation: ("FCALL", f"{queue}_{operation}".encode(), len(keys), *(key.encode() for key in keys))
+            for operation in _ARGV
+        }
+
+    def command(self, request: Call) -> tuple[Any, ...]:
+        """Return the command for a request."""
+        return self._fixed[request.operation] + _ARGV[request.operation](request.arguments)
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / _MICROSECONDS
+
+
+def _str(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _claimed(reply: Any) -> Rows:
+    if reply is None:
+        return []
+    group_id, seq, event, token, attempts, published_at, expires_at = reply
+    return [(group_id.decode(), seq, event.decode(), token.decode(), attempts, published_at, expires_at)]
+
+
+def _queue_row(reply: Any) -> Rows:
+    queue, *counts, age = reply
+    return [(queue.decode(), *counts, _seconds(age))]
+
+
+def _group_rows(reply: Any) -> Rows:
+    return [
+        (
+            group_id.decode(),
+            state.decode(),
+            priority,
+            depth,
+            _seconds(age),
+            _str(worker_id),
+            attempts,
+            wait / _MICROSECONDS,
+        )
+        for group_id, state, priority, depth, age, worker_id, attempts, wait in reply
+    ]
+
+
+def _message_rows(reply: Any) -> Rows:
+    return [
+        (
+            group_id.decode(),
+            seq,
+            state.decode(),
+            position,
+            attempts,
+            _str(dedup_id),
+            published_at,
+            age / _MICROSECONDS,
+            _str(event),
+        )
+        for group_id, seq, state, position, attempts, dedup_id, published_at, age, event in reply
+    ]
+
+
+_ROWS: dict[str, Callable[[Any], Rows]] = {
+    "claim": _claimed,
+    "queue_status": _queue_row,
+    "group_status": _group_rows,
+    "message_status": _message_rows,
+}
+
+
+def rows_of(operation: str, reply: Any) -> Rows:
+    """Return the rows that a core expects from the reply to one of its requests; texts come as bytes."""
+    convert = _ROWS.get(operation)
+    return [(reply,)] if convert is None else convert(reply)
+
+
+def revision_rows(reply: Any, *, allow_eviction: bool) -> Rows:
+    """Return the row of `revision`, and refuse a server that may evict messages.
+
+    Raises:
+        ConfigurationError: its eviction policy is another than `noeviction`, or unknown.
+    """
+    found, serves, _, policy = (_str(value) for value in reply)
+    if found is not None:
+        check_policy(policy, allow_eviction=allow_eviction)
+    return [(found, serves)]
+
+
+def check_policy(policy: str | None, *, allow_eviction: bool) -> None:
+    """Refuse a server that throws keys away when its memory is full.
+
+    Raises:
+        ConfigurationError: its eviction policy is another than `noeviction`, or unknown.
+    """
+    if allow_eviction or policy == "noeviction":
+        return
+    state = "cannot be read with this user (INFO is forbidden)" if policy is None else f"is {policy}"
+    raise ConfigurationError(
+        f"the eviction policy of this Redis server {state}; any other than noeviction may lose messages when memory is "
+        "full: set maxmemory-policy to noeviction, or accept the risk with allow_eviction=1 in the URL"
+    )
+
+
+_CODE = re.compile(r"[A-Z]{2,}(?= |$)")
+_WAIT = {
+    "CLUSTERDOWN": "the cluster is down",
+    "MASTERDOWN": "the replica has lost its primary",
+    "TRYAGAIN": "the cluster is moving this queue to another node",
+    "NOREPLICAS": "too few replicas are connected, so it refuses writes",
+    "MISCONF": "it cannot save to disk, so it refuses writes",
+    "LOADING": "it is loading its data",
+    "READONLY": "it is a replica, which takes no writes",
+    "BUSY": "it is busy with a script",
+}
+_ELSEWHERE = {"MOVED", "ASK", "CROSSSLOT"}
+_CLASSES: tuple[tuple[type[Exception], str], ...] = (
+    (redis.exceptions.ReadOnlyError, "READONLY"),
+    (redis.exceptions.OutOfMemoryError, "OOM"),
+    (redis.exceptions.NoPermissionError, "NOPERM"),
+    (redis.exceptions.MasterDownError, "MASTERDOWN"),
+    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (redis.exceptions.TryAgainError, "TRYAGAIN"),
+    (redis.exceptions.MovedError, "MOVED"),
+    (redis.exceptions.AskError, "ASK"),
+)
+
+
+def code_of(error: redis.exceptions.ResponseError) -> str:
+    """Return the code of an error reply. The driver cuts it off the text of those that it has a class for."""
+    for kind, code in _CLASSES:
+        if isinstance(error, kind):
+            return code
+    found = _CODE.match(str(error))
+    return found.group() if found else "ERR"
+
+
+def translate(error: Exception, host: str) -> Exception | None:
+    """Return Fairlane's error for one of the driver's, None when it has none."""
+    if isinstance(error, redis.exceptions.ResponseError):
+        return _translate_reply(error, host)
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return AuthenticationFailed(BACKEND_NAME, host)
+    if isinstance(error, redis.exceptions.TimeoutError | TimeoutError):
+        return BackendUnavailable(BACKEND_NAME, host, "it did not answer in time")
+    unreachable = (
+        redis.exceptions.ConnectionError,
+        redis.exceptions.ClusterError,
+        redis.exceptions.RedisClusterException,
+        OSError,
+    )
+    if isinstance(error, unreachable):
+        return BackendUnavailable(BACKEND_NAME, host, str(error).splitlines()[0] if str(error) else "no connection")
+    return None
+
+
+def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> FairlaneError | LeaseGone | Refused | None:
+    code = code_of(error)
+    if code == "LEASELOST":
+        return LeaseGone()
+    if code == "ERR":
+        return Refused()
+    if code == "OOM":
+        return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
+    if code == "NOPERM":
+        return AuthenticationFailed(BACKEND_NAME, host, "this user may not run the queue's functions on its keys")
+    if code in ("NOAUTH", "WRONGPASS"):
+        return AuthenticationFailed(BACKEND_NAME, host)
+    if code in _WAIT:
+        return BackendUnavailable(BACKEND_NAME, host, _WAIT[code])
+    if code in _ELSEWHERE:
+        return ConfigurationError(f"redis at {host} is one node of a cluster: use a redis+cluster:// URL")
+    return None
