@@ -151,7 +151,7 @@ def test_too_few_parameters_are_an_error_and_too_many_are_not(node):  # go-sqlit
 def test_numbered_and_repeated_parameters(node):  # https://www.sqlite.org/lang_expr.html#varparam
     assert node.query(["select ?2, ?1, ?2", "a", "b"]).values == [["b", "a", "b"]]
     assert node.query(["select :a, @b, $c, :a", {"a": 1, "b": 2, "c": 3}]).values == [[1, 2, 3, 1]]
-    assert node.query(["select :a, ?", 1, 2]).values == [[1, 2]]
+    assert node.query(["select :a, ?, ?1, :a", 1, 2]).values == [[1, 2, 1, 1]]
 
 
 def test_a_name_that_is_not_in_the_statement_is_ignored_and_its_place_is_null(node):  # go-sqlite3, bind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import ssl
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from .raft import Node, Raft
 from .service import Credentials, Service
 
 HOST = "127.0.0.1"
+# Not those that Linux gives to outgoing connections: a client that dials a stopped node might be given that very port
+PORTS = range(12_000, 32_000)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,15 @@ class Cluster:
         self._raft.close()
 
     def _listen(self, node: Node, port: int) -> Listener:
-        return Listener((HOST, port), lambda request: self._respond(node, request), self._tls)
+        def respond(request: Request) -> Answer | None:
+            return self._respond(node, request)
+
+        if port:
+            return Listener((HOST, port), respond, self._tls)
+        for candidate in random.sample(PORTS, 20):
+            with contextlib.suppress(OSError):
+                return Listener((HOST, candidate), respond, self._tls)
+        raise OSError(f"no free port found on {HOST} between {PORTS.start} and {PORTS.stop}")
 
     def _respond(self, node: Node, request: Request) -> Answer | None:
         call = self._services[node.index].admit(request)

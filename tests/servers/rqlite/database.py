@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from .bodies import Changed, Failed, Result, Rows, Statement, Value
-from .tokens import placeholders, statements, tokens
+from .tokens import numbered, placeholders, statements, tokens
 
 Kind = Literal["execute", "query", "request"]
 
@@ -90,7 +90,7 @@ class Database:
             if not first or first.lstrip()[:7].lower() == "explain":
                 return True
             try:
-                rows = self._connection.execute(f"explain {first}", _unbound(placeholders(first))).fetchall()
+                rows = self._connection.execute(f"explain {numbered(first)}", _unbound(placeholders(first))).fetchall()
             except sqlite3.Error as error:
                 raise SqlError(str(error)) from None
             self._read_only[sql] = not any(
@@ -172,7 +172,7 @@ class Database:
         if first in _TRANSACTION_WORDS:
             raise SqlError(EXPLICIT_TRANSACTION)
         try:
-            cursor = self._connection.execute(sql, bindings)
+            cursor = self._connection.execute(numbered(sql), bindings)
             fetched = cursor.fetchall()
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             raise SqlError(str(error)) from None

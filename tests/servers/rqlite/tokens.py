@@ -90,3 +90,26 @@ def placeholders(sql: str) -> list[str | None]:
         elif token.text not in found:
             found.append(token.text)
     return found
+
+
+def numbered(sql: str) -> str:
+    """The same statement with ?1, ?2, … where named and nameless parameters are mixed, which Python would refuse."""
+    names = placeholders(sql)
+    if all(names) or not any(names):
+        return sql
+    count = 0
+    changed = sql
+    for token in tokens(sql):
+        if token.kind != "bind":
+            continue
+        if token.text == "?":
+            count += 1
+            number = count
+        elif token.text[0] == "?":
+            number = int(token.text[1:])
+        else:
+            number = names.index(token.text) + 1
+        count = max(count, number)
+        at = token.start + len(changed) - len(sql)
+        changed = f"{changed[:at]}?{number}{changed[at + len(token.text) :]}"
+    return changed
