@@ -106,12 +106,12 @@ class Queue:
         """Wait until leases (or moments) are over by the clock that leases run by, and no longer."""
         end = max(item if isinstance(item, datetime) else item.expires_at for item in leases)
         end += timedelta(seconds=2 * self.caps.resolution)
-        while (rest := (end - await self.now()).total_seconds()) >= 0:
+        while (rest := (end - await self.now()).total_seconds()) >= 0:  # noqa: ASYNC110 - a clock has no event
             await asyncio.sleep(rest + 0.001)
 
     async def unparked(self, group_id: str) -> None:
         """Wait until a group's delay is over by the server's clock, and no longer."""
-        while (rest := max(g.ready_in_seconds for g in await self.groups() if g.group_id == group_id)) > 0:
+        while (rest := max(g.ready_in_seconds for g in await self.groups() if g.group_id == group_id)) > 0:  # noqa: ASYNC110
             await asyncio.sleep(rest + 0.001)
 
     async def leftovers(self) -> dict[str, int]:

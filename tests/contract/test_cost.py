@@ -1,0 +1,82 @@
+"""Promise 7: cost does not grow with the queue, and a drained group leaves nothing behind."""
+
+import asyncio
+import statistics
+import time
+
+import pytest
+
+from tests.harness import LONG, SHORT
+
+pytestmark = pytest.mark.promise(7)
+
+
+@pytest.mark.cluster
+async def test_cost_a_drained_group_leaves_nothing_behind(queue):
+    """After every kind of life that a message may have."""
+    for number in range(3):
+        await queue.publish("acked", number, dedup_id=f"d{number}")
+    await queue.publish("nacked", 1)
+    await queue.publish("expired", 1)
+    await queue.publish("parked", 1)
+    await queue.publish("extended", 1)
+    assert (await queue.leftovers()) != {}, "the count sees nothing"
+    leases = {}
+    while (lease := await queue.claim("w", SHORT)) is not None and lease.group_id not in leases:
+        leases[lease.group_id] = await queue.extend(lease, LONG)
+    await queue.nack(leases["nacked"])
+    await queue.expired(await queue.extend(leases["expired"], SHORT))
+    await queue.nack(leases["parked"], delay=SHORT)
+    await queue.unparked("parked")
+    await queue.ack(leases["extended"])
+    await queue.ack(leases["acked"])
+    assert len(await queue.drain()) == 5
+    assert await queue.leftovers() == {}
+
+
+async def test_cost_many_drained_groups_leave_nothing_behind(queue):
+    count = min(10_000 if queue.owner.twin == "async" else 2_000, queue.caps.tested_messages)
+    await queue.fill([(f"group-{n}", n) for n in range(count)])
+    transports = [queue, await queue.another()]
+    drained = await asyncio.gather(*(transports[n % 2].drain(f"w{n}") for n in range(4)))
+    assert sorted(event for seen in drained for _, event in seen) == list(range(count))
+    assert await queue.leftovers() == {}
+
+
+@pytest.mark.parametrize("crowd", ["ready", "leased", "parked", "low", "backlog"])
+async def test_cost_of_a_cycle_does_not_grow_with_the_queue(queues, crowd):
+    """Medians of interleaved cycles beside 50 and beside many; a scan would cost many times more, not a bit more."""
+    many = min(5_000, queues.kit.caps.tested_messages // 2)
+    if crowd == "low" and not queues.kit.caps.priorities:
+        pytest.skip("declared: no priorities")
+    small, large = await queues.make(), await queues.make()
+    for queue, size in ((small, 50), (large, many)):
+        await fill_with(queue, crowd, size)
+    times: dict[str, list[float]] = {small.name: [], large.name: []}
+    for number in range(40):
+        for queue in (small, large):
+            await queue.publish(f"own-{number}", number, 3 if crowd == "low" else 0)
+            start = time.perf_counter()
+            lease = await queue.get("w", LONG, 3 if crowd == "low" else 0)
+            lease = await queue.extend(lease, LONG)
+            await queue.nack(lease)
+            lease = await queue.get("w", LONG, 3 if crowd == "low" else 0)
+            await queue.ack(lease)
+            times[queue.name].append(time.perf_counter() - start)
+    few, many_ = (statistics.median(times[queue.name]) for queue in (small, large))
+    assert many_ < 4 * few + 0.002, f"{few * 1e3:.2f} ms beside 50, {many_ * 1e3:.2f} ms beside {many}"
+
+
+async def fill_with(queue, crowd, size):
+    if crowd == "backlog":
+        await queue.fill([("own", number) for number in range(size)])
+        return
+    await queue.fill([(f"{crowd}-{n}", n) for n in range(size)])
+    if crowd in ("leased", "parked"):
+        await asyncio.gather(*(hold(queue, crowd) for _ in range(8)))
+
+
+async def hold(queue, crowd):
+    while (lease := await queue.claim("w", 3600)) is not None:
+        if crowd == "parked":
+            await queue.nack(lease, delay=3600)
