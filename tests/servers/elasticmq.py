@@ -1,4 +1,7 @@
-"""ElasticMQ, which speaks the protocol of SQS, from Maven. `FAIRLANE_TEST_SQS_URL` replaces it."""
+"""ElasticMQ, which speaks the protocol of SQS, from Maven. `FAIRLANE_TEST_SQS_URL` replaces it.
+
+With `keeps_data` its queues and messages outlive `restart()`, but not always `restart(kill=True)`: it writes late.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from tests.servers.base import Server, which
 from tests.servers.process import Program
 
 VERSION = "1.7.1"
+FOLDER = f"elasticmq-{VERSION}"
 POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -56,7 +60,7 @@ class ElasticMQ(Server):
             goal = "dependency:copy-dependencies"
             packages.run("mvn", "-q", "-B", goal, f"-DoutputDirectory={new / 'lib'}", cwd=new)
 
-        packages.into("elasticmq", fill)
+        packages.into(FOLDER, fill)
         cls.found()
 
     @property
@@ -84,7 +88,7 @@ class ElasticMQ(Server):
 
 
 def libraries() -> Path:
-    return packages.folder() / "elasticmq" / "lib"
+    return packages.folder() / FOLDER / "lib"
 
 
 find = ElasticMQ.find

@@ -16,7 +16,9 @@ from tests.servers import install as packages
 from tests.servers.base import Server, which
 from tests.servers.process import Program, ServerError
 
-REQUIREMENT = "mongoeco==4.11.*"
+VERSION = "4.11.0"
+REQUIREMENTS = (f"mongoeco=={VERSION}", "pymongo>=4.13")  # it decodes what clients send with pymongo's bson
+FOLDER = f"mongoeco-{VERSION}"
 OLDEST_PYTHON = (3, 13)
 SCRIPT = Path(__file__).with_name("mongoeco_main.py")
 
@@ -29,7 +31,7 @@ class Mongoeco(Server):
 
     @classmethod
     def find(cls) -> Program | None:
-        python = packages.folder() / "mongoeco" / "bin" / "python"
+        python = packages.folder() / FOLDER / "bin" / "python"
         return Program(python) if python.exists() else None
 
     @classmethod
@@ -43,9 +45,9 @@ class Mongoeco(Server):
         def fill(new: Path) -> None:
             packages.run(python, "-m", "venv", new)
             pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-            packages.run(new / "bin" / "python", *pip, REQUIREMENT)
+            packages.run(new / "bin" / "python", *pip, *REQUIREMENTS)
 
-        packages.into("mongoeco", fill)
+        packages.into(FOLDER, fill)
 
     @property
     def url(self) -> str:

