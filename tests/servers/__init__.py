@@ -11,7 +11,7 @@ Standard library only, so that it runs before anything is installed. In a test:
 
 from __future__ import annotations
 
-from tests.servers import elasticmq, mongoeco, postgres, redis, redis_cluster, sqld
+from tests.servers import elasticmq, mongoeco, postgres, redis, redis_cluster, rqlite_process, sqld
 from tests.servers.base import Server
 from tests.servers.process import Program, ServerError
 from tests.servers.tools import find_tool, install_tool
@@ -23,6 +23,7 @@ SERVERS: dict[str, type[Server]] = {
         redis.Redis,
         redis_cluster.RedisCluster,
         sqld.Sqld,
+        rqlite_process.Rqlite,
         mongoeco.Mongoeco,
         elasticmq.ElasticMQ,
     )

@@ -5,6 +5,8 @@ With `keeps_data` its queues and messages outlive `restart()`, but not always `r
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 from pathlib import Path
 from typing import ClassVar
@@ -57,8 +59,11 @@ class ElasticMQ(Server):
 
         def fill(new: Path) -> None:
             (new / "pom.xml").write_text(POM)
-            goal = "dependency:copy-dependencies"
-            packages.run("mvn", "-q", "-B", goal, f"-DoutputDirectory={new / 'lib'}", cwd=new)
+            options = ["-q", "-B", f"-DoutputDirectory={new / 'lib'}"]
+            if not os.access(pwd.getpwuid(os.getuid()).pw_dir, os.W_OK):  # no place for Maven's own folder
+                options.append(f"-Dmaven.repo.local={new / 'repository'}")
+            packages.run("mvn", *options, "dependency:copy-dependencies", cwd=new)
+            shutil.rmtree(new / "repository", ignore_errors=True)
 
         packages.into(FOLDER, fill)
         cls.found()
