@@ -45,7 +45,7 @@ def start(names: Sequence[str], stack: contextlib.ExitStack) -> dict[str, str]:
     for server in servers:
         stack.callback(server.close)
     with ThreadPoolExecutor(max_workers=max(1, len(servers))) as pool:
-        list(pool.map(Server.start, servers))
+        list(pool.map(lambda server: server.start(), servers))  # a cluster has a start of its own
     for server in servers:
         urls[server.variable] = server.url
         say(f"{server.name} on 127.0.0.1:{server.port} (pid {', '.join(map(str, server.pids))})")
