@@ -176,9 +176,51 @@ class RedisKit(Kit):
     backend = "redis"
     variable = "FAIRLANE_TEST_REDIS_URL"
 
+    def connect(self, queue: str) -> Any:
+        import redis
+
+        return redis.Redis.from_url(self.url(queue))
+
+    def fill(self, queue: str, messages: Messages, priority: int) -> None:
+        from fairlane.backends.redis_wire import Calls
+        from fairlane.program import Call
+
+        calls = Calls(queue)
+        with self.connect(queue) as client:
+            for start in range(0, len(messages), 1000):
+                pipeline = client.pipeline(transaction=False)
+                for group_id, event in messages[start : start + 1000]:
+                    arguments = {"p_group_id": group_id, "p_event": json.dumps(event), "p_priority": priority}
+                    pipeline.execute_command(*calls.command(Call("publish", {**arguments, "p_dedup_id": None})))
+                pipeline.execute()
+
+    def now(self, queue: str) -> datetime:
+        with self.connect(queue) as client:
+            seconds, micros = client.time()
+        return EPOCH + timedelta(seconds=seconds, microseconds=micros)
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        size = {b"string": "strlen", b"hash": "hlen", b"zset": "zcard", b"list": "llen", b"set": "scard"}
+        with self.connect(queue) as client:
+            keys = list(client.scan_iter(match=f"{{{queue}}}:*", count=10_000))
+            return {
+                key.decode(): getattr(client, size[client.type(key)])(key)
+                for key in keys
+                if not key.endswith(b":meta")  # belongs to the queue, not to a group
+            }
+
 
 class RedisClusterKit(RedisKit):
     variable = "FAIRLANE_TEST_REDIS_CLUSTER_URL"
+
+    def connect(self, queue: str) -> Any:
+        """A client of the one node that holds the queue: all of its keys are in one slot."""
+        import redis
+
+        host, _, port = self.url(queue).rpartition("@")[2].rpartition("/")[2].split(",")[0].partition(":")
+        with redis.RedisCluster(host=host, port=int(port or 6379)) as cluster:
+            node = cluster.get_node_from_key(f"{{{queue}}}:meta")
+        return redis.Redis(host=node.host, port=node.port)
 
 
 KITS: dict[str, type[Kit]] = {
