@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 from tests.servers import SERVERS
-from tests.servers.base import Server
 from tests.servers.install import say
 from tests.servers.process import ServerError
 from tests.servers.tools import install_tool
