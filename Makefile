@@ -10,7 +10,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 DEMO := .build/demo
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-SHIPPED := pyproject.toml $(wildcard alembic.ini) $(shell find src schema procedures lua -type f -not -name '*.pyc' 2>/dev/null)
+SHIPPED := pyproject.toml $(wildcard alembic.ini) $(shell find src schema procedures lua examples -type f -not -name '*.pyc' 2>/dev/null)
 
 WORKERS ?= 4
 PYTEST_ARGS ?=

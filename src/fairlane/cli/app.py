@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlane.cli import leases, look, publishing, schema
+from fairlane.cli import demo, leases, look, publishing, schema
 
 app = typer.Typer(
     name="fairlane",
@@ -30,6 +30,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("nack", leases.nack, "Give a claimed message back."),
     ("extend", leases.extend, "Prolong a lease."),
     ("backends", look.list_backends, "Show which backends there are."),
+    ("demo", demo.demo, "Run the demo, and prove its result."),
 )
 for _name, _function, _summary in _COMMANDS:
     app.command(_name, short_help=_summary)(_function)

@@ -115,16 +115,17 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def progress() -> Progress:
-    """Return a progress bar on stderr; without a terminal it prints nothing."""
+def progress(on: Console | None = None, *, keep: bool = False) -> Progress:
+    """Return a progress bar, on stderr unless told otherwise; without a terminal it prints nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    chosen = on or console(stderr=True)
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
+        console=chosen,
+        disable=not chosen.is_terminal,
+        transient=not keep,
     )

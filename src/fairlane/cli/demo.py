@@ -1,0 +1,162 @@
+"""`fairlane demo`: run the demo and show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.text import Text
+
+from fairlane.cli import tables
+from fairlane.cli.options import AsJson
+from fairlane.cli.text import json_line, record
+from fairlane.demo import Casualty, Plan, Report, rehearse
+from fairlane.model import GroupStatus, QueueStatus
+
+NOT_PROVEN = 1
+SHOWN_GROUPS = 4
+MOMENTS = {
+    "before": "Before: everything is published, nobody works",
+    "middle": "In the middle: a worker has just been killed, the others go on",
+    "after": "After",
+}
+
+
+def demo(
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="The database; an SQLite file in a temporary folder unless given. FAIRLANE_URL does not count here.",
+            show_default=False,
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", metavar="NAME", help="A queue to make.", show_default="a new name")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", "-w", metavar="N", help="Worker processes, 2 at least.")] = 4,
+    visibility: Annotated[float, typer.Option("--visibility", "-v", metavar="SECONDS", help="Of each lease.")] = 2.5,
+    events: Annotated[
+        int | None, typer.Option("--events", "-n", metavar="N", help="Only so many lines.", show_default="all")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the queue and the files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Handle a real package manager's log with several workers, kill one of them, and prove the result.
+
+    Each package is a group, each status line of examples/dpkg.log an event. The queue is made for the demo and
+    removed in the end. Exit code 1 when a proof fails, 2 when the demo could not be finished.
+
+    --json prints one object: backend, queue, kind, events, packages, publish_seconds, publish_rate, handle_seconds,
+    handle_rate, recovery_seconds, total_seconds, handled (by worker), casualty, views (before, middle and after:
+    queue and groups), proofs (name, holds, detail), holds.
+    """
+    plan = Plan(url, queue, workers, visibility, events, keep)
+    if as_json:
+        report = rehearse(plan, _Silent())
+        typer.echo(json_line(summary(report)))
+    else:
+        with _screen() as screen:
+            report = rehearse(plan, screen)
+            screen.ends(report)
+    if not report.holds:
+        raise typer.Exit(NOT_PROVEN)
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """Return a report as the JSON that `--json` prints."""
+    fields = record(report) | {
+        "publish_rate": report.publish_rate,
+        "handle_rate": report.handle_rate,
+        "holds": report.holds,
+        "views": {
+            moment: {"queue": record(queue), "groups": [record(row) for row in groups]}
+            for moment, (queue, groups) in report.views.items()
+        },
+    }
+    del fields["handled_until_then"]
+    return fields
+
+
+class _Silent:
+    """Shows nothing."""
+
+    def begins(self, report: Report, where: str) -> None: ...
+    def progress(self, stage: str, done: int, total: int) -> None: ...
+    def looks(self, moment: str, queue: QueueStatus, groups: Sequence[GroupStatus]) -> None: ...
+    def killed(self, casualty: Casualty) -> None: ...
+
+
+class _Screen:
+    """Shows the demo to people; the progress bar only where it can move."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        self._console = console
+        self._bar = bar
+        self._tasks: dict[str, TaskID] = {}
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style))
+
+    def begins(self, report: Report, where: str) -> None:
+        self._say(f"A package manager's log, handled through a queue on {report.backend} ({where})", "bold")
+        kind = "worker processes" if report.kind == "processes" else "worker threads (this queue lives in one process)"
+        self._say(f"{report.events:,} events of {report.packages:,} packages; a package is a group. Done by {kind}.\n")
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        task = self._tasks.get(stage)
+        if task is None:
+            task = self._tasks[stage] = self._bar.add_task(f"{stage:<10}", total=total)
+        self._bar.update(task, completed=done)
+        if self._bar.disable and done == total:
+            self._say(f"{stage}: {done:,} of {total:,}\n")
+
+    def looks(self, moment: str, queue: QueueStatus, groups: Sequence[GroupStatus]) -> None:
+        self._say(MOMENTS[moment], "bold")
+        self._console.print(tables.queue_table(queue))
+        if moment == "middle":
+            groups = [row for row in groups if row.state == "in_flight"]
+        if groups:
+            self._console.print()
+            self._console.print(tables.group_table(groups[:SHOWN_GROUPS]))
+            if len(groups) > SHOWN_GROUPS:
+                self._say(f"… and {len(groups) - SHOWN_GROUPS:,} groups more")
+        self._console.print()
+
+    def killed(self, casualty: Casualty) -> None:
+        self._say(
+            f"Killed {casualty.worker} ({casualty.end}) after {casualty.handled:,} events, in the middle of message "
+            f"{casualty.seq} of {casualty.package}; {casualty.waiting:,} more wait behind it\n",
+            "yellow",
+        )
+
+    def ends(self, report: Report) -> None:
+        """Show the figures and the proofs."""
+        self._bar.stop()
+        shares = ", ".join(f"{worker} {count:,}" for worker, count in sorted(report.handled.items()))
+        self._say(
+            f"published  {report.events:,} events in {report.publish_seconds:.1f} s, {report.publish_rate:,.0f}/s"
+        )
+        self._say(
+            f"handled    {report.handled_until_then:,} events in {report.handle_seconds:.1f} s, "
+            f"{report.handle_rate:,.0f}/s ({shares})"
+        )
+        if report.recovery_seconds is not None:
+            self._say(f"recovered  the killed worker's message after {report.recovery_seconds:.1f} s")
+        self._say(f"in all     {report.total_seconds:.1f} s\n")
+        self._say("Proofs", "bold")
+        for proof in report.proofs:
+            verdict = Text("holds" if proof.holds else "FAILS", style="green" if proof.holds else "bold red")
+            self._console.print(Text.assemble(verdict, f"  {proof.name:<12} {proof.detail}"))
+
+
+@contextmanager
+def _screen() -> Iterator[_Screen]:
+    console = tables.console()
+    with tables.progress(console, keep=True) as bar:
+        yield _Screen(console, bar)

@@ -1,0 +1,243 @@
+"""The course of the demo, from an empty database to the proofs."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from fairlane import migrate
+from fairlane.backends import name_for
+from fairlane.capabilities import TABLE
+from fairlane.contract import MAX_LIMIT
+from fairlane.demo.application import Application
+from fairlane.demo.crew import Crew
+from fairlane.demo.events import Event, by_package, published, read_log
+from fairlane.demo.proofs import all_proofs
+from fairlane.demo.report import Casualty, Plan, Report, Watcher
+from fairlane.demo.worker import Job
+from fairlane.errors import ConfigurationError, FairlaneError
+from fairlane.facade import SyncFacade
+from fairlane.model import GroupStatus, QueueStatus
+from fairlane.registry import connect
+from fairlane.urls import host_of, scheme_of
+
+TICK = 0.1
+SECONDS_TO_DRAIN = 10.0
+DOOMED_SHARE = 0.05
+"""The part of the work after which a worker is killed: early, so that its lease runs out while others work."""
+FEW = 4
+"""Events that a package should have for a worker to be killed at it, so that some wait behind the one it holds."""
+
+
+def rehearse(plan: Plan, watcher: Watcher) -> Report:
+    """Run the demo and return what was found.
+
+    Raises:
+        FairlaneError: it could not be finished. Whatever was started and made is gone all the same.
+    """
+    began = time.monotonic()
+    log = read_log(plan.events)
+    _check(plan, log)
+    with _folder(plan) as folder, _queue(plan, folder) as (url, name):
+        backend = name_for(scheme_of(url))
+        report = Report(
+            backend, name, "threads" if backend == "memory" else "processes", len(log), len(by_package(log))
+        )
+        watcher.begins(report, host_of(url))
+        with connect(url, name) as queue, Application.create(folder / "application.db") as application:
+            _Course(plan, log, queue, application, report, watcher).run(url, folder)
+        report.total_seconds = time.monotonic() - began
+    return report
+
+
+def _check(plan: Plan, log: Sequence[Event]) -> None:
+    if plan.workers < 2:
+        raise ValueError(f"workers must be at least 2, since one of them is killed: {plan.workers}")
+    if len(log) < 20 * plan.workers:
+        raise ValueError(f"events must be at least {20 * plan.workers} for {plan.workers} workers: {len(log)}")
+
+
+@contextmanager
+def _folder(plan: Plan) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
+    try:
+        yield folder
+    finally:
+        if not plan.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
+    """Make a queue that was not there before, and remove it in the end."""
+    url = plan.url or f"sqlite:///{folder / 'queue.db'}"
+    name = plan.queue or f"demo_{secrets.token_hex(4)}"
+    in_process = name_for(scheme_of(url)) == "memory"
+    if not in_process and migrate.status(url, queue=name).found is not None:
+        raise ConfigurationError(f"the queue {name} exists, and the demo removes its queue in the end: name another")
+    made_by_us = plan.url is not None and not in_process and not plan.keep
+    try:
+        migrate.upgrade(url, queue=name)
+        yield url, name
+    except BaseException:
+        if made_by_us:
+            with suppress(Exception):  # what went wrong first is what people need to know
+                migrate.downgrade(url, queue=name, revision="base")
+        raise
+    if made_by_us:
+        migrate.downgrade(url, queue=name, revision="base")
+
+
+@dataclass(slots=True)
+class _Course:
+    """The state of a running demo."""
+
+    plan: Plan
+    log: Sequence[Event]
+    queue: SyncFacade
+    application: Application
+    report: Report
+    watcher: Watcher
+
+    def run(self, url: str, folder: Path) -> None:
+        self._publish()
+        self._look("before")
+        with Crew(self._jobs(url, folder), threads=self.report.kind == "threads") as crew:
+            self._wait_for_all(crew)
+            started = time.time()
+            crew.order("start")
+            self._handle(crew)
+            left = self._drain()
+            crew.order("stop")
+            self._wait_for_ends(crew)
+        self._look("after")
+        self._judge(started, left)
+
+    def _publish(self) -> None:
+        began = time.monotonic()
+        for number, event in enumerate(self.log, 1):
+            self.queue.publish(event.package, published(event))
+            if number % 50 == 0 or number == len(self.log):
+                self.watcher.progress("publishing", number, len(self.log))
+        self.report.publish_seconds = time.monotonic() - began
+
+    def _jobs(self, url: str, folder: Path) -> list[Job]:
+        names = [f"worker-{number}" for number in range(1, self.plan.workers + 1)]
+        doomed_after = int(len(self.log) * DOOMED_SHARE / len(names))
+        busy = tuple(package for package, events in by_package(self.log).items() if len(events) >= FEW)
+        return [
+            Job(
+                url,
+                self.report.queue,
+                name,
+                self.plan.visibility,
+                str(folder / "application.db"),
+                doomed_after if name == names[0] else None,
+                busy if name == names[0] else (),
+            )
+            for name in names
+        ]
+
+    def _next(self, crew: Crew, seconds: float) -> tuple[str, dict[str, Any]] | None:
+        """Return what a worker says next, None after some silence; raise when one has failed."""
+        try:
+            name, message = crew.inbox.get(timeout=seconds)
+        except Empty:
+            return None
+        if "error" in message:
+            raise FairlaneError(f"{name} failed: {message['error']}")
+        if message.get("ended") and (self.report.casualty is None or self.report.casualty.worker != name):
+            raise FairlaneError(f"{name} ended too early: {message['ended']}")
+        return name, message
+
+    def _wait_for_all(self, crew: Crew) -> None:
+        waiting = set(crew.members)
+        deadline = time.monotonic() + self.plan.patience
+        while waiting:
+            heard = self._next(crew, TICK)
+            if heard and "ready" in heard[1]:
+                waiting.discard(heard[0])
+            if time.monotonic() > deadline:
+                raise FairlaneError(f"{', '.join(sorted(waiting))} did not start in {self.plan.patience:g} s")
+
+    def _handle(self, crew: Crew) -> None:
+        """Wait until everything is handled; kill a worker on the way."""
+        done, since = 0, time.monotonic()
+        patience = self.plan.patience + 2 * self.plan.visibility
+        while done < len(self.log):
+            heard = self._next(crew, TICK)
+            if heard and "holding" in heard[1]:
+                self._kill(crew, *heard)
+            count = self.application.count_applied()
+            if count > done:
+                done, since = count, time.monotonic()
+                self.watcher.progress("handling", done, len(self.log))
+            if time.monotonic() - since > patience:
+                raise FairlaneError(f"nothing was handled for {patience:g} s; {done:,} of {len(self.log):,} are done")
+
+    def _kill(self, crew: Crew, name: str, message: dict[str, Any]) -> None:
+        end = crew.members[name].kill()
+        killed_at = time.time()
+        package = message["holding"]
+        groups = self._look("middle", announce=False)
+        group = next((row for row in groups if row.group_id == package), None)
+        self.report.casualty = casualty = Casualty(
+            worker=name,
+            package=package,
+            seq=message["seq"],
+            waiting=group.depth - 1 if group else 0,
+            handled=message["handled"],
+            time=killed_at,
+            held=group is not None and group.state == "in_flight" and group.worker_id == name,
+            end=end,
+        )
+        self.watcher.killed(casualty)
+        self.watcher.looks("middle", *self.report.views["middle"])
+
+    def _look(self, moment: str, *, announce: bool = True) -> Sequence[GroupStatus]:
+        status = self.queue.inspect.queue()
+        groups: Sequence[GroupStatus] = ()
+        if TABLE[self.report.backend].inspect_messages:
+            groups = self.queue.inspect.groups(limit=MAX_LIMIT)
+        self.report.views[moment] = (status, groups)
+        if announce:
+            self.watcher.looks(moment, status, groups)
+        return groups
+
+    def _drain(self) -> QueueStatus:
+        """Wait for the last acks; return what is left."""
+        deadline = time.monotonic() + SECONDS_TO_DRAIN
+        while (left := self.queue.inspect.queue()).messages and time.monotonic() < deadline:
+            time.sleep(TICK / 5)
+        return left
+
+    def _wait_for_ends(self, crew: Crew) -> None:
+        waiting = set(crew.members) - ({self.report.casualty.worker} if self.report.casualty else set())
+        deadline = time.monotonic() + self.plan.patience
+        while waiting:
+            heard = self._next(crew, TICK)
+            if heard and "ended" in heard[1]:
+                waiting.discard(heard[0])
+            if time.monotonic() > deadline:
+                raise FairlaneError(f"{', '.join(sorted(waiting))} did not end in {self.plan.patience:g} s")
+
+    def _judge(self, started: float, left: QueueStatus) -> None:
+        journal, casualty, report = self.application.journal(), self.report.casualty, self.report
+        report.proofs = all_proofs(self.log, self.application.packages(), journal, casualty, left)
+        held_up = casualty.package if casualty else None
+        free = [entry.time for entry in journal if entry.event.package != held_up]
+        report.handle_seconds = max(free) - started
+        report.handled_until_then = sum(entry.time <= max(free) for entry in journal)
+        if casualty:
+            times = (e.time for e in journal if e.event.package == held_up and e.time > casualty.time)
+            report.recovery_seconds = next((when - casualty.time for when in times), None)
+        for entry in journal:
+            report.handled[entry.worker] = report.handled.get(entry.worker, 0) + 1
