@@ -52,9 +52,9 @@ def demo(
     Each package is a group, each status line of examples/dpkg.log an event. The queue is made for the demo and
     removed in the end. Exit code 1 when a proof fails, 2 when the demo could not be finished.
 
-    --json prints one object: backend, queue, kind, events, packages, publish_seconds, publish_rate, handle_seconds,
-    handle_rate, recovery_seconds, total_seconds, handled (by worker), casualty, views (before, middle and after:
-    queue and groups), proofs (name, holds, detail), holds.
+    --json prints one object: backend, queue, kind, workers, events, packages, publish_seconds, publish_rate,
+    handle_seconds, handle_rate, recovery_seconds, total_seconds, handled (by worker), casualty, views (before,
+    middle and after: queue and groups), proofs (name, holds, detail), holds.
     """
     plan = Plan(url, queue, workers, visibility, events, keep)
     if as_json:
@@ -105,8 +105,11 @@ class _Screen:
 
     def begins(self, report: Report, where: str) -> None:
         self._say(f"A package manager's log, handled through a queue on {report.backend} ({where})", "bold")
-        kind = "worker processes" if report.kind == "processes" else "worker threads (this queue lives in one process)"
-        self._say(f"{report.events:,} events of {report.packages:,} packages; a package is a group. Done by {kind}.\n")
+        kind = "processes" if report.kind == "processes" else "threads, since this queue lives in one process"
+        self._say(
+            f"{report.events:,} events of {report.packages:,} packages; a package is a group; "
+            f"{report.workers} worker {kind}.\n"
+        )
 
     def progress(self, stage: str, done: int, total: int) -> None:
         task = self._tasks.get(stage)

@@ -67,6 +67,7 @@ class Report:
     queue: str
     kind: str
     """`processes` or `threads`"""
+    workers: int
     events: int
     packages: int
     publish_seconds: float = 0.0
