@@ -14,13 +14,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 from tests.servers.process import ServerError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+SECONDS_UNTIL_OLD = 3600
 SYSTEM_LISTS = Path("/var/lib/apt/lists")
 
 
@@ -56,7 +57,8 @@ def into(name: str, fill: Callable[[Path], None]) -> None:
 
 
 def say(text: str) -> None:
-    print(f"servers: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"servers: {text}\n")  # in one piece, since several threads may speak
+    sys.stderr.flush()
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -127,19 +129,10 @@ def apt(*args: str, archives: Path | None = None, program: str = "apt-get") -> s
     """Ask apt without touching its own state: no lock of the system is taken and no root is needed."""
     if not has_apt():
         raise ServerError("this machine has no apt-get and dpkg-deb")
-    own = folder() / "apt"
-    options = [
-        "-q",
-        "-o",
-        "Debug::NoLocking=1",
-        "-o",
-        f"Dir::Cache={own}/cache",
-        "-o",
-        "APT::Sandbox::User=root",
-    ]
+    (folder() / "apt" / "cache").mkdir(parents=True, exist_ok=True)
+    options = apt_options()
     if archives:
         options += ["-o", f"Dir::Cache::archives={archives}"]
-    (own / "cache").mkdir(parents=True, exist_ok=True)
     if any(SYSTEM_LISTS.glob("*_Packages*")):
         try:
             return run(program, *options, *args)
@@ -148,28 +141,23 @@ def apt(*args: str, archives: Path | None = None, program: str = "apt-get") -> s
     return run(program, *options, *private_lists(), *args)
 
 
-@cache
 def private_lists() -> tuple[str, str]:
     """The option that names package lists of our own, after an `apt-get update` of them."""
-    lists = folder() / "apt" / "lists"
-    option = ("-o", f"Dir::State::lists={lists}")
+    own = folder() / "apt"
+    option = ("-o", f"Dir::State::lists={own}/lists")
     with locked("apt"):
-        (lists / "partial").mkdir(parents=True, exist_ok=True)
-        cache_folder = f"Dir::Cache={folder()}/apt/cache"
-        say("reading package lists (apt-get update)")
-        run(
-            "apt-get",
-            "-q",
-            "-o",
-            "Debug::NoLocking=1",
-            "-o",
-            cache_folder,
-            "-o",
-            "APT::Sandbox::User=root",
-            *option,
-            "update",
-        )
+        updated = own / "updated"
+        if not updated.exists() or time.time() - updated.stat().st_mtime > SECONDS_UNTIL_OLD:
+            (own / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+            say("reading package lists (apt-get update)")
+            run("apt-get", *apt_options(), *option, "update")
+            updated.touch()
     return option
+
+
+def apt_options() -> list[str]:
+    cache = f"Dir::Cache={folder()}/apt/cache"
+    return ["-q", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root", "-o", cache]
 
 
 def install_debian(names: Sequence[str], complaint: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
@@ -20,11 +21,11 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 def install(names: Sequence[str], *, tools: Sequence[str] = ()) -> None:
     """Fetch the programs of these servers, as far as they are missing and not replaced by a variable."""
-    for name in names:
-        if not os.environ.get(SERVERS[name].variable):
-            SERVERS[name].install()
-    for tool in tools:
-        install_tool(tool)
+    wanted: list[Callable[[], object]] = [
+        SERVERS[name].install for name in names if not os.environ.get(SERVERS[name].variable)
+    ]
+    wanted += [functools.partial(install_tool, name) for name in tools]
+    at_once(wanted)
 
 
 def run(names: Sequence[str], command: Sequence[str]) -> int:
@@ -43,12 +44,18 @@ def start(names: Sequence[str], stack: contextlib.ExitStack) -> dict[str, str]:
     servers = [SERVERS[name]() for name in missing]
     for server in servers:
         stack.callback(server.close)
-    with ThreadPoolExecutor(max_workers=max(1, len(servers))) as pool:
-        list(pool.map(lambda server: server.start(), servers))  # a cluster has a start of its own
+    at_once([server.start for server in servers])
     for server in servers:
         urls[server.variable] = server.url
         say(f"{server.name} on 127.0.0.1:{server.port} (pid {', '.join(map(str, server.pids))})")
     return urls
+
+
+def at_once(functions: Sequence[Callable[[], object]]) -> None:
+    """Call them beside each other; the first error is raised when all have ended."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        for called in [pool.submit(function) for function in functions]:
+            called.result()
 
 
 def call(command: Sequence[str], urls: Mapping[str, str]) -> int:
