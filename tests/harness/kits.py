@@ -5,7 +5,6 @@ To add a backend: a class with its raw driver calls, and its line in `KITS`.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from typing import Any, ClassVar
 
 from fairlane import migrate
 from fairlane.backends import memory
+from fairlane.backends.base import Rows
 from fairlane.capabilities import TABLE, Capabilities
+from fairlane.program import Call
 
-Messages = Sequence[tuple[str, Any]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -58,9 +58,15 @@ class Kit:
         """Remove a queue and all that is in it."""
         migrate.downgrade(self.url(queue), queue=queue, revision="base")
 
-    def fill(self, queue: str, messages: Messages, priority: int) -> None:
-        """Publish many messages in order, in few round trips."""
+    batches: ClassVar[bool] = True
+    """Whether `batch` works; if not, bulk work goes through a transport, one operation at a time."""
+
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        """Carry out many stored operations in order, in few round trips."""
         raise NotImplementedError
+
+    def settle(self, queue: str) -> None:
+        """Let the server take note of much that has changed, as it would by itself in a while."""
 
     def now(self, queue: str) -> datetime:
         """The time by the clock that leases run by."""
@@ -84,11 +90,9 @@ class MemoryKit(Kit):
     def drop(self, queue: str) -> None:
         memory._shared.pop(queue, None)
 
-    def fill(self, queue: str, messages: Messages, priority: int) -> None:
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
         store = memory.shared_store(queue)
-        for group_id, event in messages:
-            arguments = {"p_group_id": group_id, "p_event": json.dumps(event), "p_priority": priority}
-            store.perform("publish", {**arguments, "p_dedup_id": None})
+        return [store.perform(call.operation, dict(call.arguments)) for call in calls]
 
     def now(self, queue: str) -> datetime:
         return EPOCH + timedelta(microseconds=memory.shared_store(queue).now())
@@ -111,17 +115,16 @@ class SqliteKit(Kit):
     def connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.folder / "queue.db", isolation_level=None, timeout=30)
 
-    def fill(self, queue: str, messages: Messages, priority: int) -> None:
-        from fairlane import templates
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        from fairlane.backends.sqlite_family import Statements
 
-        publish = templates.statement("procedures/sqlite/publish.sql.j2", queue=queue, dialect="sqlite")
+        statements = Statements(queue, "sqlite")
         connection = self.connect()
         connection.execute("begin immediate")
-        for group_id, event in messages:
-            arguments = {"p_group_id": group_id, "p_event": json.dumps(event), "p_priority": priority}
-            connection.execute(publish, {**arguments, "p_dedup_id": None}).fetchall()
+        answers: list[Rows] = [connection.execute(statements[call], call.arguments).fetchall() for call in calls]
         connection.execute("commit")
         connection.close()
+        return answers
 
     def now(self, queue: str) -> datetime:
         return datetime.now(UTC)
@@ -147,17 +150,22 @@ class PostgresKit(Kit):
         with self.connect(queue) as connection:
             connection.execute(f'drop schema if exists "{queue}" cascade')
 
-    def fill(self, queue: str, messages: Messages, priority: int) -> None:
-        groups = [group_id for group_id, _ in messages]
-        events = [json.dumps(event) for _, event in messages]
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        texts = {
+            "publish": f'select "{queue}".publish(%(p_group_id)s, %(p_event)s, %(p_priority)s, %(p_dedup_id)s)',
+            "claim": "select group_id, seq, event::text, token"
+            f' from "{queue}".claim(%(p_worker_id)s, %(p_visibility)s, %(p_min_priority)s)',
+            "ack": f'select "{queue}".ack(%(p_group_id)s, %(p_token)s)',
+            "nack": f'select "{queue}".nack(%(p_group_id)s, %(p_token)s, %(p_delay)s)',
+        }
+        with self.connect(queue) as connection, connection.pipeline():
+            cursors = [connection.execute(texts[call.operation], call.arguments) for call in calls]
+            return [cursor.fetchall() for cursor in cursors]
+
+    def settle(self, queue: str) -> None:
+        """Vacuum and analyze, as autovacuum would within a minute."""
         with self.connect(queue) as connection:
-            connection.execute(
-                f'select count("{queue}".publish(m.group_id, m.event::json, %s, null))'
-                " from unnest(%s::text[], %s::text[]) as m (group_id, event)",
-                (priority, groups, events),
-            )
-            # a bulk load leaves no statistics; autovacuum would come within a minute
-            connection.execute(f'analyze "{queue}".messages, "{queue}".groups')
+            connection.execute(f'vacuum analyze "{queue}".messages, "{queue}".groups')
 
     def now(self, queue: str) -> datetime:
         with self.connect(queue) as connection:
@@ -181,18 +189,20 @@ class RedisKit(Kit):
 
         return redis.Redis.from_url(self.url(queue))
 
-    def fill(self, queue: str, messages: Messages, priority: int) -> None:
-        from fairlane.backends.redis_wire import Calls
-        from fairlane.program import Call
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        from fairlane.backends.redis_wire import Calls, rows_of
 
-        calls = Calls(queue)
+        commands = Calls(queue)
+        answers: list[Rows] = []
         with self.connect(queue) as client:
-            for start in range(0, len(messages), 1000):
+            for start in range(0, len(calls), 500):
+                part = calls[start : start + 500]
                 pipeline = client.pipeline(transaction=False)
-                for group_id, event in messages[start : start + 1000]:
-                    arguments = {"p_group_id": group_id, "p_event": json.dumps(event), "p_priority": priority}
-                    pipeline.execute_command(*calls.command(Call("publish", {**arguments, "p_dedup_id": None})))
-                pipeline.execute()
+                for call in part:
+                    pipeline.execute_command(*commands.command(call))
+                replies = pipeline.execute()
+                answers += [rows_of(call.operation, reply) for call, reply in zip(part, replies, strict=True)]
+        return answers
 
     def now(self, queue: str) -> datetime:
         with self.connect(queue) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -12,9 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import fairlane
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane.backends import load
+from fairlane.backends.base import Rows
+from fairlane.program import Call
 from tests.harness.kits import Kit
 
 Twin = Literal["sync", "async"]
@@ -37,6 +42,7 @@ class Queue:
         self.transport = transport
         self.kit = owner.kit
         self.caps = owner.kit.caps
+        self.bulk = Bulk(self)
 
     async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a method of the transport as its twin wants it."""
@@ -81,7 +87,7 @@ class Queue:
 
     async def fill(self, messages: Iterable[tuple[str, Any]], priority: int = 0) -> None:
         """Publish many (group_id, event) in order, as fast as the server allows."""
-        await in_thread(self.kit.fill, self.name, list(messages), priority)
+        await self.bulk.publish(list(messages), priority)
 
     async def drain(self, worker_id: str = "drain", min_priority: int = 0) -> list[tuple[str, Any]]:
         """Claim and ack until nothing is deliverable; returns (group_id, event) in the order of delivery."""
@@ -122,6 +128,63 @@ class Queue:
     async def another(self, **options: Any) -> Queue:
         """A second transport on the same queue, with connections of its own."""
         return await self.owner.open(self.name, **options)
+
+
+class Bulk:
+    """Many operations at once, past the transport where the backend has stored operations."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    async def publish(self, messages: Sequence[tuple[str, Any]], priority: int = 0) -> None:
+        """Publish in order."""
+        if not self._queue.kit.batches:
+            groups: dict[str, list[Any]] = {}
+            for group_id, event in messages:
+                groups.setdefault(group_id, []).append(event)
+            await asyncio.gather(*(self._publish(group_id, events, priority) for group_id, events in groups.items()))
+            return
+        common = {"p_priority": priority, "p_dedup_id": None}
+        await self._batch(
+            Call("publish", {"p_group_id": group_id, "p_event": json.dumps(event), **common})
+            for group_id, event in messages
+        )
+        await in_thread(self._queue.kit.settle, self._queue.name)
+
+    async def _publish(self, group_id: str, events: list[Any], priority: int) -> None:
+        for event in events:
+            await self._queue.publish(group_id, event, priority)
+
+    async def hold(self, visibility: float = 3600.0, *, delay: float | None = None, ack: bool = False) -> list[Any]:
+        """Claim one message of every claimable group, and keep it leased, or park it, or ack it; their events."""
+        found: list[Any] = []
+        if not self._queue.kit.batches:
+            while (lease := await self._queue.claim("bulk", visibility)) is not None:
+                found.append(lease.event)
+                if ack:
+                    await self._queue.ack(lease)
+                elif delay is not None:
+                    await self._queue.nack(lease, delay)
+            return found
+        while leases := await self._claim(visibility):
+            found += [event for _, _, event in leases]
+            if ack:
+                await self._batch(Call("ack", {"p_group_id": g, "p_token": t}) for g, t, _ in leases)
+            elif delay is not None:
+                await self._batch(Call("nack", {"p_group_id": g, "p_token": t, "p_delay": delay}) for g, t, _ in leases)
+        await in_thread(self._queue.kit.settle, self._queue.name)
+        return found
+
+    async def _claim(self, visibility: float) -> list[tuple[str, str, Any]]:
+        common = {"p_worker_id": "bulk", "p_visibility": visibility, "p_min_priority": 0}
+        own_tokens = getattr(load(self._queue.kit.backend).core, "client_tokens", False)
+        answers = await self._batch(
+            Call("claim", {**common, "p_token": str(uuid4())} if own_tokens else common) for _ in range(1000)
+        )
+        return [(rows[0][0], str(rows[0][3]), json.loads(rows[0][2])) for rows in answers if rows]
+
+    async def _batch(self, calls: Iterable[Call]) -> list[Rows]:
+        return await in_thread(self._queue.kit.batch, self._queue.name, list(calls))
 
 
 class Queues:
