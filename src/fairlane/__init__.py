@@ -27,10 +27,12 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.registry import connect, connect_async
 from fairlane.transports import (
     AsyncInMemoryTransport,
+    AsyncMongoTransport,
     AsyncPostgresTransport,
     AsyncRedisTransport,
     AsyncSqliteTransport,
     InMemoryTransport,
+    MongoTransport,
     PostgresTransport,
     RedisTransport,
     SqliteTransport,
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncInMemoryTransport",
+    "AsyncMongoTransport",
     "AsyncPostgresTransport",
     "AsyncRedisTransport",
     "AsyncSqliteTransport",
@@ -61,6 +64,7 @@ __all__ = [
     "LeaseLost",
     "MessageStatus",
     "MissingExtra",
+    "MongoTransport",
     "PostgresTransport",
     "QueueStatus",
     "RedisTransport",

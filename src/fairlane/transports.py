@@ -80,15 +80,29 @@ class AsyncRedisTransport(AsyncFacade):
     backend = "redis"
 
 
+class MongoTransport(SyncFacade):
+    """Queue in MongoDB, through pymongo: built on a URL or a `MongoClient`."""
+
+    backend = "mongo"
+
+
+class AsyncMongoTransport(AsyncFacade):
+    """Queue in MongoDB for asyncio: built on a URL or an `AsyncMongoClient`."""
+
+    backend = "mongo"
+
+
 SYNC: dict[str, type[SyncFacade]] = {
     "memory": InMemoryTransport,
     "sqlite": SqliteTransport,
     "postgres": PostgresTransport,
     "redis": RedisTransport,
+    "mongo": MongoTransport,
 }
 ASYNC: dict[str, type[AsyncFacade]] = {
     "memory": AsyncInMemoryTransport,
     "sqlite": AsyncSqliteTransport,
     "postgres": AsyncPostgresTransport,
     "redis": AsyncRedisTransport,
+    "mongo": AsyncMongoTransport,
 }

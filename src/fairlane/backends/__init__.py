@@ -29,6 +29,7 @@ ENTRIES: dict[str, Entry] = {
     "sqlite": Entry(("sqlite",), "fairlane.backends.sqlite"),
     "postgres": Entry(("postgresql", "postgres"), "fairlane.backends.postgres", ("psycopg", "psycopg_pool")),
     "redis": Entry(("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis", ("redis",)),
+    "mongo": Entry(("mongodb", "mongodb+srv"), "fairlane.backends.mongo", ("pymongo",)),
 }
 
 

@@ -42,6 +42,7 @@ class Target(Protocol):
 
 TARGETS = {
     "redis": "fairlane.backends.redis_migrate:RedisTarget",
+    "mongo": "fairlane.backends.mongo_migrate:MongoTarget",
 }
 """Each class is made with a URL and the settings of the migration."""
 
