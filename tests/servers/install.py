@@ -85,24 +85,23 @@ def has_apt() -> bool:
     return bool(shutil.which("apt-get") and shutil.which("dpkg-deb"))
 
 
-def unpack_debian(name: str, packages: Sequence[str]) -> None:
-    """Unpack these packages, and those they depend on that the system lacks, below `.servers/<name>`."""
+def unpack_debian(name: str, packages: Sequence[str], *, without: Sequence[str] = ()) -> None:
+    """Unpack these packages, and those they depend on that the system lacks, below `.servers/<name>`.
+
+    Args:
+        without: patterns of files and folders that are big and not needed.
+    """
 
     def fill(new: Path) -> None:
         archives = new / "archives"
         (archives / "partial").mkdir(parents=True)
-        apt(
-            "install",
-            "--download-only",
-            "--reinstall",
-            "--no-install-recommends",
-            "--yes",
-            *packages,
-            archives=archives,
-        )
+        options = ("--download-only", "--reinstall", "--no-install-recommends", "--yes")
+        apt("install", *options, *packages, archives=archives)
         for archive in sorted(archives.glob("*.deb")):
             run("dpkg-deb", "--extract", archive, new)
         shutil.rmtree(archives)
+        for path in [path for pattern in ("usr/share/doc", *without) for path in new.glob(pattern)]:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         keep_links_inside(new)
 
     into(name, fill)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
@@ -19,6 +20,12 @@ from tests.servers.process import Program, ServerError, open_to_everybody, unpri
 
 OLDEST = 14
 USUAL_PLACES = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql@*/bin")
+
+# The compiler for big queries, and texts in other languages: three quarters of all.
+NOT_NEEDED = (
+    *("usr/lib/*/libLLVM*", "usr/lib/*/libz3*", "usr/lib/postgresql/*/lib/bitcode"),
+    *("usr/lib/postgresql/*/lib/llvmjit*", "usr/share/locale", "usr/share/i18n"),
+)
 
 # The durability of the *machine* does not matter to a test, everything else stays as it is delivered.
 SETTINGS = {
@@ -59,7 +66,8 @@ class Postgres(Server):
         majors = [n for n in packages.debian_majors("postgresql-([0-9]+)-plpgsql-check") if n >= OLDEST]
         if not majors:
             raise ServerError(f"apt offers no PostgreSQL with plpgsql_check: {cls.hint}")
-        packages.unpack_debian("postgres", [f"postgresql-{majors[0]}", f"postgresql-{majors[0]}-plpgsql-check"])
+        names = [f"postgresql-{majors[0]}", f"postgresql-{majors[0]}-plpgsql-check"]
+        packages.unpack_debian("postgres", names, without=NOT_NEEDED)
 
     @property
     def url(self) -> str:
@@ -150,8 +158,15 @@ def reachable(program: Program, user: str | None, folder: Path) -> Program:
     if user is None or root not in program.path.parents or open_to_everybody(program.path):
         return program
     copy = folder / "programs"
-    shutil.copytree(root, copy, symlinks=True)
+    shutil.copytree(root, copy, symlinks=True, copy_function=link_or_copy)
     return Program(copy / program.path.relative_to(root), packages.library_path(copy))
+
+
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 find = Postgres.find
