@@ -40,7 +40,7 @@ def connect(
     chosen = resolve_url(url)
     transport = SYNC[backends.name_for(scheme_of(chosen))]
     if migrate:
-        migrations.upgrade(chosen, queue=queue)
+        migrations.upgrade(chosen, queue=queue, startup_timeout=startup_timeout)
     return transport.from_url(chosen, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
 
 
@@ -57,5 +57,5 @@ async def connect_async(
     chosen = resolve_url(url)
     transport = ASYNC[backends.name_for(scheme_of(chosen))]
     if migrate:
-        await asyncio.to_thread(migrations.upgrade, chosen, queue=queue)
+        await asyncio.to_thread(migrations.upgrade, chosen, queue=queue, startup_timeout=startup_timeout)
     return await transport.from_url(chosen, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)

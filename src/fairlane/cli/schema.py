@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from fairlane import migrate as migrations
-from fairlane.cli.options import QUEUE, AsJson, Queue, Url, opened
+from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url, opened
 from fairlane.cli.text import json_line
 from fairlane.environ import resolve_url
 from fairlane.errors import SchemaNotReady
 
 NOT_READY = 1
+
+Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="For a server that is not up yet.")]
 
 
 def migrate(
@@ -40,6 +42,7 @@ def migrate(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue although it holds messages.")] = False,
+    wait: Wait = STARTUP_TIMEOUT,
     sql: Annotated[bool, typer.Option("--sql", help="Print what a DBA would apply by hand; change nothing.")] = False,
 ) -> None:
     """Create a queue's schema, or bring it to a revision."""
@@ -53,10 +56,10 @@ def migrate(
     if sql:
         typer.echo(migrations.script(chosen, queue=queue, revision=revision, **options), nl=False)
         return
-    before = migrations.status(chosen, queue=queue).found
+    before = migrations.status(chosen, queue=queue, startup_timeout=wait).found
     if revision == "base" and before is not None and not yes:
         _refuse_to_lose_messages(chosen, queue)
-    migrations.migrate(chosen, queue=queue, revision=revision, **options)
+    migrations.migrate(chosen, queue=queue, revision=revision, startup_timeout=wait, **options)
     after = migrations.status(chosen, queue=queue).found
     typer.echo(_outcome(queue, before, after))
 
@@ -83,12 +86,12 @@ def _at(revision: str | None) -> str:
     return "not there" if revision is None else f"at revision {revision}"
 
 
-def status(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> None:
+def status(url: Url = None, queue: Queue = QUEUE, wait: Wait = STARTUP_TIMEOUT, as_json: AsJson = False) -> None:
     """Tell whether a queue's schema fits this client: exit code 0 if it does, 1 if not.
 
     --json prints one object: queue, found (null when the queue is not there), serves, needed, ready.
     """
-    found = migrations.status(resolve_url(url), queue=queue)
+    found = migrations.status(resolve_url(url), queue=queue, startup_timeout=wait)
     if as_json:
         fields = {name: getattr(found, name) for name in ("queue", "found", "serves", "needed", "ready")}
         typer.echo(json_line(fields))

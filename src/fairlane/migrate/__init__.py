@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairlane.backends import load
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
-from fairlane.errors import ConfigurationError, FairlaneError
-from fairlane.program import run
+from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError
+from fairlane.program import T, run
 from fairlane.templates import bundle_root
 
 if TYPE_CHECKING:
@@ -44,13 +45,21 @@ class Status:
         return self.found is not None and self.found >= self.needed >= (self.serves or "")
 
 
-def upgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> None:
+def upgrade(
+    url: str,
+    *,
+    queue: str = DEFAULT_QUEUE,
+    revision: str = "head",
+    startup_timeout: float = 0.0,
+    **options: str | None,
+) -> None:
     """Bring a queue's schema up to a revision; does nothing when it is there already.
 
     Args:
         url: the database, as for `connect`; its user must be allowed to create what is missing.
         queue: the namespace to create or migrate.
         revision: `head`, or a four-digit id.
+        startup_timeout: seconds to wait for a server that is not up yet.
         options: `owner_role`, `app_role`, `reader_role` (Postgres), `new_groups` (`first` or `arrival`).
 
     Raises:
@@ -59,7 +68,8 @@ def upgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **o
     """
     from alembic import command
 
-    _with_alembic(command.upgrade, _settings(url, queue, options), revision)
+    settings = _settings(url, queue, options)
+    _patiently(lambda: _with_alembic(command.upgrade, settings, revision), startup_timeout)
 
 
 def downgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str, **options: str | None) -> None:
@@ -69,26 +79,43 @@ def downgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str, **options:
     _with_alembic(command.downgrade, _settings(url, queue, options), revision)
 
 
-def migrate(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> None:
+def migrate(
+    url: str,
+    *,
+    queue: str = DEFAULT_QUEUE,
+    revision: str = "head",
+    startup_timeout: float = 0.0,
+    **options: str | None,
+) -> None:
     """Go to a revision, up or down, whichever way it lies."""
-    found = status(url, queue=queue).found
+    found = status(url, queue=queue, startup_timeout=startup_timeout).found
+    if revision == "base" and found is None:
+        return
     back = revision == "base" or (found is not None and revision.isdigit() and revision < found)
-    (downgrade if back else upgrade)(url, queue=queue, revision=revision, **options)
+    if back:
+        downgrade(url, queue=queue, revision=revision, **options)
+    else:
+        upgrade(url, queue=queue, revision=revision, startup_timeout=startup_timeout, **options)
 
 
 def script(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> str:
-    """Return what a DBA would apply by hand instead of `upgrade`; connects to nothing.
+    """Return what a DBA would apply by hand instead of `migrate`; connects to nothing.
 
-    `revision` may be a range such as `0001:head`.
+    `revision` may be a range such as `0001:head`; `base` stands for `head:base`, which removes the queue.
     """
     from alembic import command
 
+    start, _, end = revision.rpartition(":")
+    back = end == "base" or (start.isdigit() and end.isdigit() and end < start)
     output = io.StringIO()
-    _with_alembic(command.upgrade, _settings(url, queue, options), revision, output=output, sql=True)
+    if back:
+        _with_alembic(command.downgrade, _settings(url, queue, options), f"{start or 'head'}:{end}", output, sql=True)
+    else:
+        _with_alembic(command.upgrade, _settings(url, queue, options), revision, output, sql=True)
     return output.getvalue()
 
 
-def status(url: str, *, queue: str = DEFAULT_QUEUE) -> Status:
+def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0) -> Status:
     """Ask a database for the revision of a queue, and compare it with what this client needs."""
     from fairlane.backends import name_for
     from fairlane.urls import scheme_of
@@ -97,12 +124,26 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE) -> Status:
     name = check_queue(queue)
     executor = backend.executor.from_url(url, name)
     try:
-        revision = run(backend.core(name).revision(), executor.execute)
+        revision = _patiently(lambda: run(backend.core(name).revision(), executor.execute), startup_timeout)
     finally:
         executor.close()
     if revision is None:
         return Status(name, None, None, CLIENT_REVISION)
     return Status(name, revision.found, revision.serves, CLIENT_REVISION)
+
+
+def _patiently(action: Callable[[], T], timeout: float) -> T:
+    """Try again while the server is not up, for `timeout` seconds at most."""
+    deadline = time.monotonic() + timeout
+    pause = 0.05
+    while True:
+        try:
+            return action()
+        except BackendUnavailable:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 1.6, 1.0)
 
 
 def _settings(url: str, queue: str, options: dict[str, str | None]) -> Settings:

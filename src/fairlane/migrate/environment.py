@@ -8,9 +8,12 @@ from logging.config import fileConfig
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from alembic.util import CommandError
 
+from fairlane.errors import FairlaneError
 from fairlane.migrate import engines
 from fairlane.migrate.ledger import Ledger, open_target
+from fairlane.migrate.records import Records
 from fairlane.migrate.revisions import split_sqlite
 from fairlane.migrate.settings import Settings, from_arguments
 from fairlane.templates import render
@@ -28,9 +31,17 @@ def run(context: Any) -> None:
     `-x` arguments, and its logging settings apply too.
     """
     settings = context.config.attributes.get("fairlane_settings")
-    if settings is None:
-        fileConfig(context.config.config_file_name, disable_existing_loggers=False)
-        settings = from_arguments(context.get_x_argument(as_dictionary=True), _default_url())
+    if settings is not None:
+        _migrate(context, settings)
+        return
+    fileConfig(context.config.config_file_name, disable_existing_loggers=False)
+    try:
+        _migrate(context, from_arguments(context.get_x_argument(as_dictionary=True), _default_url()))
+    except (FairlaneError, ValueError) as error:
+        raise CommandError(str(error)) from error  # Alembic prints these in one line
+
+
+def _migrate(context: Any, settings: Settings) -> None:
     offline = context.is_offline_mode()
     if settings.backend in engines.DIALECTS:
         (_offline_sql if offline else _online_sql)(context, settings)
@@ -64,29 +75,35 @@ def _online_sql(context: EnvironmentContext, settings: Settings) -> None:
 
         if writing and settings.backend == "postgres":
             execute(render(NAMESPACE, queue=settings.queue, owner_role=settings.owner_role))
+        records = Records(settings, execute, connection)
         context.configure(
             connection=connection,
             transactional_ddl=True,
+            on_version_apply=records.on_version_apply,
             fairlane_settings=settings,
             fairlane_sink=execute,
             **_version_table(settings),
         )
         with context.begin_transaction():
             context.run_migrations()
+            records.tidy()
 
 
 def _offline_sql(context: EnvironmentContext, settings: Settings) -> None:
+    records = Records(settings, context.static_output)
     context.configure(
         dialect_name="postgresql" if settings.backend == "postgres" else "sqlite",
         transactional_ddl=True,
+        on_version_apply=records.on_version_apply,
         fairlane_settings=settings,
-        fairlane_sink=lambda script: context.static_output(script),
+        fairlane_sink=context.static_output,
         **_version_table(settings),
     )
     with context.begin_transaction():
         if settings.backend == "postgres":
             context.static_output(render(NAMESPACE, queue=settings.queue, owner_role=settings.owner_role))
         context.run_migrations()
+        records.tidy()
 
 
 def _version_table(settings: Settings) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Protocol
 
+from fairlane.migrate.records import serves_of
 from fairlane.migrate.settings import Settings
 
 
@@ -70,16 +71,8 @@ class Ledger:
         """Send what was kept, and the revision, to the target; Alembic calls this after each step."""
         scripts, self._scripts = self._scripts, []
         revision = next(iter(heads), None)
-        serves = self._serves(step, revision)
+        serves = serves_of(step, revision)
         if self._emit is None:
             self._target.apply(scripts, revision, serves=serves, stamp=step.is_stamp)
         else:
             self._emit(self._target.offline(scripts, revision, serves=serves))
-
-    @staticmethod
-    def _serves(step: Any, revision: str | None) -> str | None:
-        if revision is None:
-            return None
-        script = step.revision_map.get_revision(revision)
-        serves: str = script.module.SERVES
-        return serves

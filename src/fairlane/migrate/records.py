@@ -1,0 +1,59 @@
+"""What follows a step on the backends that Alembic connects to: what clients read of it, and tidying up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import sqlalchemy as sa
+
+from fairlane.migrate.settings import Settings
+from fairlane.templates import render
+
+SETTINGS_TABLES = {"postgres": ("settings", True), "sqlite": ("{queue}_settings", False)}
+"""The table that clients read, and whether it is in the queue's schema."""
+
+
+class Records:
+    """Follows the steps of one migration."""
+
+    def __init__(
+        self, settings: Settings, execute: Callable[[str], None], connection: sa.Connection | None = None
+    ) -> None:
+        """`connection` is None offline."""
+        self._settings = settings
+        self._execute = execute
+        self._connection = connection
+        self._removed = False
+
+    def on_version_apply(self, ctx: Any, step: Any, heads: Collection[Any], run_args: Any) -> None:
+        """Write down the revision; Alembic calls this after each step, in the transaction of the step."""
+        revision = next(iter(heads), None)
+        self._removed = revision is None and not step.is_stamp
+        if not self._removed and self._is_there():
+            self._render("recorded", revision=revision, serves=serves_of(step, revision))
+
+    def tidy(self) -> None:
+        """After the last step: if the queue is gone, so is what the migrations had made for themselves."""
+        if self._removed:
+            self._render("removed")
+
+    def _is_there(self) -> bool:
+        """Tell whether there is a queue to write to: a stamp may come before it."""
+        if self._connection is None:
+            return True
+        name, in_schema = SETTINGS_TABLES[self._settings.backend]
+        table, schema = name.format(queue=self._settings.queue), self._settings.queue if in_schema else None
+        return sa.inspect(self._connection).has_table(table, schema=schema)
+
+    def _render(self, name: str, **variables: Any) -> None:
+        path = f"schema/{self._settings.backend}/{name}.sql.j2"
+        self._execute(render(path, queue=self._settings.queue, **variables))
+
+
+def serves_of(step: Any, revision: str | None) -> str | None:
+    """Return the oldest revision whose clients a revision serves, as its file says."""
+    if revision is None:
+        return None
+    serves: str = step.revision_map.get_revision(revision).module.SERVES
+    return serves
