@@ -138,7 +138,7 @@ def check_visibility(value: object) -> float:
     """Return a visibility in seconds: 0 < visibility <= 12 hours."""
     seconds = _seconds("visibility", value)
     if not 0 < seconds <= MAX_VISIBILITY:
-        raise ValueError(f"visibility must be more than 0 and at most {MAX_VISIBILITY:g} seconds: {value!r}")
+        raise ValueError(f"visibility must be more than 0 and at most {MAX_VISIBILITY:g} seconds: {_shown(value)}")
     return seconds
 
 
@@ -146,38 +146,46 @@ def check_delay(value: object) -> float:
     """Return a delay in seconds: 0 <= delay <= 365 days."""
     seconds = _seconds("delay", value)
     if not 0 <= seconds <= MAX_DELAY:
-        raise ValueError(f"delay must be 0 to {MAX_DELAY:g} seconds: {value!r}")
+        raise ValueError(f"delay must be 0 to {MAX_DELAY:g} seconds: {_shown(value)}")
     return seconds
 
 
 def check_lease(value: object) -> Lease:
     """Return the lease, or say that it is none."""
     if not isinstance(value, Lease):
-        raise TypeError(f"lease must be a Lease, as claim() returns it: {value!r:.200}")
+        raise TypeError(f"lease must be a Lease, as claim() returns it: {_shown(value)}")
     return value
+
+
+def _shown(value: object) -> str:
+    """Return a value as an error message shows it: not all of a long one."""
+    try:
+        return repr(value)[:200]
+    except ValueError:  # Python refuses to write integers of more than 4,300 digits
+        return "a very large number"
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str: {value!r:.200}")
+        raise TypeError(f"{name} must be a str: {_shown(value)}")
     return value
 
 
 def _integer(name: str, value: object, low: int, high: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int from {low} to {high}: {value!r:.200}")
+        raise TypeError(f"{name} must be an int from {low} to {high}: {_shown(value)}")
     if not low <= value <= high:
-        raise ValueError(f"{name} must be an int from {low} to {high}: {value!r}")
+        raise ValueError(f"{name} must be an int from {low} to {high}: {_shown(value)}")
     return int(value)
 
 
 def _seconds(name: str, value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number of seconds: {value!r:.200}")
+        raise TypeError(f"{name} must be a number of seconds: {_shown(value)}")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if math.isnan(seconds):
-        raise ValueError(f"{name} must be a number of seconds: {value!r}")
+        raise ValueError(f"{name} must be a number of seconds: {_shown(value)}")
     return seconds

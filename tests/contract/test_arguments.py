@@ -1,0 +1,217 @@
+"""Promise 12: bad arguments are refused with the value and the rule, before anything is sent."""
+
+import datetime
+import decimal
+import math
+from dataclasses import asdict
+
+import pytest
+
+import fairlane
+from tests.harness import LONG
+
+pytestmark = pytest.mark.promise(12)
+
+SURROGATE = "\ud800"
+IDS = {
+    "": ValueError,
+    "a\0": ValueError,
+    "\0": ValueError,
+    SURROGATE: ValueError,
+    "a" * 513: ValueError,
+    "é" * 257: ValueError,
+    "\N{PILE OF POO}" * 129: ValueError,
+    None: TypeError,
+    1: TypeError,
+    b"a": TypeError,
+    ("a",): TypeError,
+}
+PRIORITIES = {
+    7: ValueError,
+    5: ValueError,
+    -1: ValueError,
+    10**30: ValueError,
+    10**5000: ValueError,
+    # True and False equal 1 and 0, which would make them the same keys here
+    "3": TypeError,
+    None: TypeError,
+    1.5: TypeError,
+    math.nan: TypeError,
+    (3,): TypeError,
+}
+VISIBILITIES = {
+    0: ValueError,
+    -1: ValueError,
+    -0.001: ValueError,
+    43_200.001: ValueError,
+    43_201: ValueError,
+    10**400: ValueError,
+    10**5000: ValueError,
+    math.inf: ValueError,
+    -math.inf: ValueError,
+    math.nan: ValueError,
+    "30": TypeError,
+    None: TypeError,
+    decimal.Decimal(1): TypeError,
+    datetime.timedelta(seconds=1): TypeError,
+    1j: TypeError,
+}
+DELAYS = {
+    -1: ValueError,
+    -0.001: ValueError,
+    365 * 86_400 + 1: ValueError,
+    10**400: ValueError,
+    math.inf: ValueError,
+    math.nan: ValueError,
+    "30": TypeError,
+    None: TypeError,
+    datetime.timedelta(seconds=1): TypeError,
+}
+DEDUP_IDS = {
+    "": ValueError,
+    "x" * 129: ValueError,
+    "a\0b": ValueError,
+    SURROGATE: ValueError,
+    1: TypeError,
+    b"a": TypeError,
+}
+
+CASES = [
+    *(("group_id", value, error) for value, error in IDS.items()),
+    *(("worker_id", value, error) for value, error in IDS.items()),
+    *(("priority", value, error) for value, error in [*PRIORITIES.items(), (True, TypeError), (False, TypeError)]),
+    *(("min_priority", value, error) for value, error in [*PRIORITIES.items(), (True, TypeError), (False, TypeError)]),
+    *(("claim visibility", value, error) for value, error in [*VISIBILITIES.items(), (True, TypeError)]),
+    *(("extend visibility", value, error) for value, error in [*VISIBILITIES.items(), (True, TypeError)]),
+    *(("delay", value, error) for value, error in [*DELAYS.items(), (True, TypeError), (False, TypeError)]),
+    *(("dedup_id", value, error) for value, error in DEDUP_IDS.items()),
+    *(("lease", value, TypeError) for value in (None, "token", 1, {})),
+]
+
+
+async def call(queue, argument, value, lease):
+    match argument:
+        case "group_id":
+            await queue.publish(value, 1)
+        case "worker_id":
+            await queue.claim(value, 30)
+        case "priority":
+            await queue.publish("g", 1, value)
+        case "min_priority":
+            await queue.claim("w", 30, value)
+        case "claim visibility":
+            await queue.claim("w", value)
+        case "extend visibility":
+            await queue.extend(lease, value)
+        case "delay":
+            await queue.nack(lease, value)
+        case "dedup_id":
+            await queue.publish("g", 1, dedup_id=value)
+        case "lease":
+            for operation in (queue.ack, queue.nack, lambda wrong: queue.extend(wrong, 30)):
+                with pytest.raises(TypeError):
+                    await operation(value)
+            raise TypeError(f"lease {value!r}")
+
+
+def shown(value):
+    return "large" if isinstance(value, int) and abs(value) > 10**4000 else repr(value)[:50]
+
+
+@pytest.mark.cluster
+async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_rule(queue):
+    await queue.publish("leased", 1)
+    lease = await queue.get()
+    before = await queue.groups()
+    wrong = []
+    for argument, value, error in CASES:
+        try:
+            await call(queue, argument, value, lease)
+        except (TypeError, ValueError) as caught:
+            text, name = str(caught), argument.rpartition(" ")[2]
+            if type(caught) is not error or name not in text or shown(value) not in text or len(text) > 400:
+                wrong.append(f"{argument}={shown(value)}: {type(caught).__name__}: {text:.200}")
+        else:
+            wrong.append(f"{argument}={shown(value)}: accepted")
+    assert wrong == []
+    after = await queue.groups()
+    assert [asdict(row) | {"oldest_seconds": 0, "ready_in_seconds": 0} for row in after] == [
+        asdict(row) | {"oldest_seconds": 0, "ready_in_seconds": 0} for row in before
+    ], "a refused call changed something"
+    await queue.ack(lease)
+
+
+async def test_arguments_are_checked_before_anything_is_sent(queue):
+    """On a transport whose connections are gone, a bad argument is still a bad argument."""
+    other = await queue.another()
+    await other.close()
+    for argument, value, error in CASES[:20]:
+        with pytest.raises((error, fairlane.TransportClosed)):
+            await call(other, argument, value, None)
+
+
+@pytest.mark.cluster
+async def test_arguments_at_the_limits_are_accepted(queue):
+    top = 4 if queue.caps.priorities else 0
+    await queue.publish("é" * 256, 1, top, dedup_id="x" * 128)
+    await queue.publish("a", 1, 0, dedup_id="d")
+    lease = await queue.get("w" * 512, 43_200, top)
+    assert lease.group_id == "é" * 256
+    lease = await queue.extend(lease, 43_200)
+    await queue.nack(lease, queue.caps.max_delay)
+    lease = await queue.get("w", 1e-9)
+    assert lease.group_id == "a"
+    lease = await queue.extend(lease, 1e-9)
+    await queue.expired(lease)
+    await queue.nack(lease, 1e-9)
+    await queue.unparked("a")
+    await queue.ack(await queue.get("w", 1))
+
+
+async def test_arguments_numbers_of_other_types_than_int_and_float_that_are_ints_are_taken(queue):
+    """Subclasses of int are ints: an IntEnum of priorities, say."""
+    import enum
+
+    class Level(enum.IntEnum):
+        NORMAL = 0
+
+    await queue.publish("g", 1, Level.NORMAL)
+    await queue.nack(await queue.get("w", 30, Level.NORMAL), 0)
+    assert (await queue.get("w", 30.5)).attempts == 2
+
+
+LIMITS = [0, -1, 10_001, True, "3", None, 1.5]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.needs("inspect_messages")
+async def test_arguments_of_inspection_are_checked_too(queue, limit):
+    for look in (queue.groups(limit=limit), queue.messages("g", limit=limit)):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            await look
+        assert "limit" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "A", "1a", "_a", "a-b", "a b", "é", "a" * 32, "public", "pg_a", "sqlite", "sqlite_a", "a\n", "a;b"]
+)
+async def test_arguments_a_bad_queue_name_is_refused(queue, name):
+    with pytest.raises(ValueError, match="queue must"):
+        await queue.owner.open(name)
+
+
+async def test_arguments_a_closed_transport_says_so(queue):
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    await queue.close()
+    await queue.close()
+    for use in (
+        lambda: queue.publish("g", 1),
+        lambda: queue.claim("w", LONG),
+        lambda: queue.ack(lease),
+        lambda: queue.nack(lease),
+        lambda: queue.extend(lease, LONG),
+        lambda: queue.status(),
+    ):
+        with pytest.raises(fairlane.TransportClosed):
+            await use()

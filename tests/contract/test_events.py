@@ -1,0 +1,273 @@
+"""Promise 10: JSON values come back equal, type by type; everything else is refused before it is written."""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import json
+import math
+
+import pytest
+
+from fairlane import EventDecodingError, EventEncodingError, EventTooLarge, JsonCodec
+from tests.harness import LONG
+
+pytestmark = pytest.mark.promise(10)
+
+
+def nested(depth, leaf=1):
+    value = leaf
+    for level in range(depth):
+        value = [value] if level % 2 else {"k": value}
+    return value
+
+
+GOOD = {
+    "null": None,
+    "true": True,
+    "false": False,
+    "zero": 0,
+    "one": 1,
+    "minus-one": -1,
+    "float-zero": 0.0,
+    "float-minus-zero": -0.0,
+    "float-one": 1.0,
+    "float-tenth": 0.1,
+    "float-tiny": 5e-324,
+    "float-huge": 1.7976931348623157e308,
+    "int-2**31": 2**31,
+    "int-2**53+1": 2**53 + 1,
+    "int-2**63": 2**63,
+    "int-minus-2**63-1": -(2**63) - 1,
+    "int-4300-digits": 10**4300 - 1,
+    "int-minus-4300-digits": -(10**4300) + 1,
+    "text-empty": "",
+    "text-blank": " ",
+    "text-nul": "a\0b",
+    "text-only-nul": "\0",
+    "text-control": "".join(map(chr, range(32))) + "\x7f",
+    "text-line-separators": "\u2028\u2029\x85\r\n",
+    "text-backslashes": "\\u0000 \\ \" ' / \\\\",
+    "text-emoji": "\N{PILE OF POO}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{PERSONAL COMPUTER}",
+    "text-nfc": "é",
+    "text-nfd": "e\N{COMBINING ACUTE ACCENT}",
+    "text-noncharacter": "\ufffe\uffff\U0010ffff",
+    "text-bom": "\ufeff{}",
+    "text-number": "1",
+    "text-json": '{"a": 1}',
+    "text-sql": "'; drop table messages; -- %s ? :a $1 {}",
+    "text-hex-literal": "x'6869'",
+    "text-brackets": "]]..[[",
+    "list-empty": [],
+    "list-nested-empty": [[], [[]], {}],
+    "list-mixed": [None, True, 0, 0.0, "", [], {}, "0", 1, 1.0],
+    "dict-empty": {},
+    "dict-order": {"b": 1, "a": 2, "": 3},
+    "dict-dotted-and-dollar": {"a.b": 1, "$set": {"$inc": 1}, "a\0b": 2, "_id": 3},
+    "dict-proto": {"__proto__": 1, "constructor": 2},
+    "deep": nested(200),
+}
+
+
+def exactly(left, right):
+    """Equal, and of equal types all the way down; 1, 1.0 and True are different, and so are 0.0 and -0.0."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(exactly(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(exactly, left, right))
+    if isinstance(left, float):
+        return math.copysign(1, left) == math.copysign(1, right) and left == right
+    return left == right
+
+
+@pytest.mark.cluster
+async def test_events_come_back_equal_type_by_type(queue):
+    for name, event in GOOD.items():
+        await queue.publish(name, event)
+    wrong = []
+    for name in GOOD:
+        lease = await queue.get()
+        assert lease.group_id == name
+        if not exactly(lease.event, GOOD[name]):
+            wrong.append(f"{name}: {lease.event!r:.80}")
+        await queue.ack(lease)
+    assert wrong == []
+
+
+async def test_events_of_five_megabytes_come_back(queue):
+    size = min(5_000_000, queue.caps.max_event_bytes - 1000)
+    event = {"text": "ab\N{SNOWMAN}c\0" * (size // 13), "list": list(range(1000))}
+    await queue.publish("g", event)
+    assert len(json.dumps(event, ensure_ascii=False).encode()) > size * 0.7
+    lease = await queue.get()
+    assert lease.event == event
+    await queue.nack(lease)
+    assert (await queue.get()).event == event
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Point:
+    x: int = 1
+
+
+def loop():
+    value = []
+    value.append(value)
+    return value
+
+
+BAD = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "minus-inf-inside": [1, {"a": -math.inf}],
+    "int-key": {1: "a"},
+    "none-key": {None: "a"},
+    "bool-key-inside": [{"a": {True: 1}}],
+    "surrogate": "\ud800",
+    "surrogate-key": {"\udfff": 1},
+    "surrogate-inside": [["\udc80"]],
+    "datetime": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+    "date": datetime.date(2024, 1, 1),
+    "decimal": decimal.Decimal(1),
+    "bytes": b"a",
+    "bytearray": bytearray(b"a"),
+    "set": {1},
+    "tuple": (1, 2),
+    "tuple-inside": [(1,)],
+    "object": object(),
+    "function": len,
+    "enum": Colour.RED,
+    "dataclass": Point(),
+    "generator": (n for n in range(2)),
+    "complex": 1j,
+    "int-4301-digits": 10**4300,
+    "too-deep": nested(201),
+    "much-too-deep": nested(100_000),
+    "endless": loop(),
+}
+
+
+@pytest.mark.cluster
+async def test_events_that_are_not_json_are_refused_before_anything_is_written(queue):
+    for name, event in BAD.items():
+        with pytest.raises(EventEncodingError) as caught:  # the local `name` says which
+            await queue.publish("g", event, dedup_id=name)
+        assert len(str(caught.value)) < 400, "the message repeats the event"
+    assert await queue.leftovers() == {}
+    first = await queue.publish("g", "good", dedup_id="nan")
+    assert (await queue.get()).seq == first
+
+
+async def test_events_that_are_too_long_are_refused_before_anything_is_written(queue):
+    limit = queue.caps.max_event_bytes
+    with pytest.raises(EventTooLarge) as caught:
+        await queue.publish("g", "x" * limit)
+    assert caught.value.limit in (None, limit)
+    assert await queue.leftovers() == {}
+
+
+class Text:
+    """A codec that writes JSON its own way, and reads nothing into it."""
+
+    def encode(self, event):
+        return event
+
+    def decode(self, text):
+        return text
+
+
+VERBATIM = [
+    '{"b": 1,   "a" :2, "b":3}',
+    "1.0",
+    "1.50",
+    "1E400",
+    "-0",
+    "100000000000000000000000000000000000001",
+    '"\\u00e9\\u0041\\/"',
+    " \t[ 1 ,\n 2 ] \n",
+    '"\\ud83d\\ude00"',
+    '"\\u0000"',
+]
+
+
+@pytest.mark.cluster
+async def test_events_no_procedure_decodes_and_encodes_them_again(queues):
+    """Spaces, order and number of keys, and forms of numbers survive: the text comes back as it was sent."""
+    queue = await queues.make(codec=Text())
+    for text in VERBATIM:
+        await queue.publish("g", text)
+    assert [event for _, event in await queue.drain()] == VERBATIM
+
+
+class PointCodec:
+    """What an application with models of its own would plug in."""
+
+    def encode(self, event):
+        return json.dumps({"x": event.x})
+
+    def decode(self, text):
+        return Point(**json.loads(text))
+
+
+async def test_events_a_codec_plugs_in(queues):
+    queue = await queues.make(codec=PointCodec())
+    await queue.publish("g", Point(7))
+    assert (await queue.messages("g"))[0].event == Point(7)
+    lease = await queue.get()
+    assert lease.event == Point(7)
+    assert (await queue.extend(lease, LONG)).event == Point(7)
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[1,]", "'a'", "\ud800", '"\ud800"', b"1", None, 7])
+async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues, text):
+    queue = await queues.make(codec=Text())
+    with pytest.raises(EventEncodingError):
+        await queue.publish("g", text)
+    assert await queue.leftovers() == {}
+
+
+async def test_events_an_error_of_the_codec_is_an_encoding_error(queues):
+    queue = await queues.make(codec=PointCodec())
+    with pytest.raises(EventEncodingError) as caught:
+        await queue.publish("g", "no point")
+    assert isinstance(caught.value.__cause__, AttributeError)
+    assert await queue.leftovers() == {}
+
+
+async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue):
+    """The lease is held: the worker can discard the message, or park it for somebody who can read it."""
+    other = await queue.another(codec=PointCodec())
+    await queue.publish("g", "no point")
+    await queue.publish("g", "next")
+    with pytest.raises(EventDecodingError) as caught:
+        await other.claim("w", LONG)
+    lease = caught.value.lease
+    assert (lease.group_id, lease.event, lease.attempts) == ("g", '"no point"', 1)
+    assert await queue.claim("w", LONG) is None, "the lease is not held"
+    await other.nack(await other.extend(lease, LONG))
+    with pytest.raises(EventDecodingError) as caught:
+        await other.claim("w", LONG)
+    assert caught.value.lease.attempts == 2
+    await other.ack(caught.value.lease)
+    assert [event for _, event in await queue.drain()] == ["next"]
+
+
+async def test_events_inspection_shows_what_cannot_be_decoded(queue):
+    other = await queue.another(codec=PointCodec())
+    await queue.publish("g", "no point")
+    assert (await other.messages("g"))[0].event == '"no point"'
+
+
+def test_events_the_default_codec_is_strict_in_both_directions():
+    codec = JsonCodec()
+    for text in ("NaN", "Infinity", "-Infinity", "[NaN]", "", "{", "'a'"):
+        with pytest.raises(ValueError):
+            codec.decode(text)
+    for event in GOOD.values():
+        assert exactly(codec.decode(codec.encode(event)), event)
