@@ -6,6 +6,8 @@ travel as bind parameters, KEYS and ARGV.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,3 +74,17 @@ def statement(path: str, **variables: Any) -> str:
 def _without_comments(text: str) -> str:
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
+
+
+def split_sqlite(script: str) -> Iterator[str]:
+    """Yield the statements of an SQLite script; the bodies of triggers stay whole. Leading comments go."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        if not pending and (not line.strip() or line.lstrip().startswith("--")):
+            continue
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending.strip()
+            pending = ""
+    if pending.strip():
+        yield pending.strip()

@@ -14,9 +14,8 @@ from fairlane.errors import FairlaneError
 from fairlane.migrate import engines
 from fairlane.migrate.ledger import Ledger, open_target
 from fairlane.migrate.records import Records
-from fairlane.migrate.revisions import split_sqlite
 from fairlane.migrate.settings import Settings, from_arguments
-from fairlane.templates import render
+from fairlane.templates import render, split_sqlite
 
 if TYPE_CHECKING:
     from alembic.runtime.environment import EnvironmentContext

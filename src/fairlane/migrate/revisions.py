@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,17 +35,3 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
     chosen = files.get(DIALECTS.get(settings.backend, settings.backend), Files((), ()))
     for path in chosen.up if direction == "up" else chosen.down:
         sink(render(path, **settings.variables(revision, serves)))
-
-
-def split_sqlite(script: str) -> Iterator[str]:
-    """Yield the statements of an SQLite script; the bodies of triggers stay whole. Leading comments go."""
-    pending = ""
-    for line in script.splitlines(keepends=True):
-        if not pending and (not line.strip() or line.lstrip().startswith("--")):
-            continue
-        pending += line
-        if sqlite3.complete_statement(pending):
-            yield pending.strip()
-            pending = ""
-    if pending.strip():
-        yield pending.strip()
