@@ -41,12 +41,13 @@ class Queue:
         self.name = name
         self.transport = transport
         self.kit = owner.kit
+        self.twin = owner.twin
         self.caps = owner.kit.caps
         self.bulk = Bulk(self)
 
     async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a method of the transport as its twin wants it."""
-        if self.owner.twin == "sync":
+        if self.twin == "sync":
             return await in_thread(method, *args, **kwargs)
         return await method(*args, **kwargs)
 
@@ -204,9 +205,9 @@ class Queues:
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         return f"t_{worker}_{next(cls._numbers)}_{secrets.token_hex(4)}"
 
-    async def make(self, *, new_groups: str | None = None, **options: Any) -> Queue:
+    async def make(self, *, name: str = "", new_groups: str | None = None, **options: Any) -> Queue:
         """A new, migrated, empty queue and a transport on it."""
-        name = self.fresh_name()
+        name = name or self.fresh_name()
         self._cleanup.push_async_callback(in_thread, self.kit.drop, name)
         await in_thread(self.kit.create, name, new_groups)
         return await self.open(name, **options)
