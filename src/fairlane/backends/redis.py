@@ -7,10 +7,9 @@ through the driver's client, which may be set to repeat what got no answer (its 
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
 import redis
@@ -22,24 +21,7 @@ from fairlane.backends.base import Backend, ProcedureCore, Rows, translated
 from fairlane.backends.redis_wire import Calls, Refused, revision_rows, rows_of, translate
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
-from fairlane.model import Revision
-from fairlane.program import Call, Program, T
-
-
-def _explained(operation: Callable[..., Program[T]]) -> Callable[..., Program[T]]:
-    """Let an operation that the server refused without a reason say whether the queue's functions are gone."""
-
-    @functools.wraps(operation)
-    def explained(core: RedisCore, *arguments: Any, **named: Any) -> Program[T]:
-        try:
-            return (yield from operation(core, *arguments, **named))
-        except Refused as refused:
-            cause = refused.__cause__ or refused
-        if (yield from core.revision()) is None:
-            raise SchemaNotReady(core.queue, None, CLIENT_REVISION) from cause
-        raise cause
-
-    return explained
+from fairlane.program import Call, Program
 
 
 class RedisCore(ProcedureCore):
@@ -47,20 +29,17 @@ class RedisCore(ProcedureCore):
 
     client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
 
-    def revision(self) -> Program[Revision | None]:
+    def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
+        """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""
         try:
-            return (yield from super().revision())
-        except Refused:
-            return None  # no such function
-
-    publish = _explained(ProcedureCore.publish)
-    claim = _explained(ProcedureCore.claim)
-    ack = _explained(ProcedureCore.ack)
-    nack = _explained(ProcedureCore.nack)
-    extend = _explained(ProcedureCore.extend)
-    queue_status = _explained(ProcedureCore.queue_status)
-    group_status = _explained(ProcedureCore.group_status)
-    message_status = _explained(ProcedureCore.message_status)
+            return (yield from super()._call(operation, arguments))
+        except Refused as refused:
+            cause = refused.__cause__ or refused
+        if operation == "revision":
+            return []
+        if (yield from self.revision()) is None:
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from cause
+        raise cause
 
 
 class _Options:

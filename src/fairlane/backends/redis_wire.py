@@ -75,14 +75,20 @@ _ARGV: dict[str, Callable[[Arguments], tuple[Argument, ...]]] = {
 }
 
 
+def _command(operation: str) -> str:
+    """Return the command for a function; for those that only look, the one that needs no right to write."""
+    return "FCALL_RO" if operation == "revision" or operation.endswith("_status") else "FCALL"
+
+
 class Calls:
     """Turns requests of the core into commands. The part of a command that never changes is made once."""
 
     def __init__(self, queue: str) -> None:
         keys = keys_of(queue)
         self.key = keys[0]
+        encoded = [key.encode() for key in keys]
         self._fixed = {
-            operation: ("FCALL", f"{queue}_{operation}".encode(), len(keys), *(key.encode() for key in keys))
+            operation: (_command(operation), f"{queue}_{operation}".encode(), len(keys), *encoded)
             for operation in _ARGV
         }
 

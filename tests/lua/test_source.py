@@ -1,0 +1,124 @@
+"""The Lua text itself: linted, and its headers true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fairlane.backends.redis_wire import keys_of
+from fairlane.templates import bundle_root, render
+from tests.conftest import require_server
+from tests.servers import find_tool
+
+FOLDER = bundle_root() / "lua"
+FUNCTIONS = (
+    "publish",
+    "claim",
+    "ack",
+    "nack",
+    "extend",
+    "revision",
+    "queue_status",
+    "group_status",
+    "message_status",
+)
+HEADER = re.compile(r"--\[\[ (.*?)\]\]\nlocal function (\w+)\(keys, args\)", re.DOTALL)
+ERRORS = {"lease_lost()": "LEASELOST", "bad_arguments()": "BADARGUMENTS"}
+
+
+def library() -> str:
+    return render("lua/library.lua.j2", queue="orders", revision="0001")
+
+
+@pytest.fixture(params=FUNCTIONS)
+def function(request: pytest.FixtureRequest) -> str:
+    """The file of one function."""
+    return (FOLDER / f"{request.param}.lua.j2").read_text()
+
+
+def sections(source: str) -> dict[str, str]:
+    """What the header of a function says, by the word that begins each part."""
+    found = HEADER.search(source)
+    assert found, "the header is followed by the function"
+    parts = re.split(r"\n {5}(KEYS|ARGV|returns|errors|cost) +", "\n" + found[1])
+    return {"promise": parts[0].strip(), **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+def test_luacheck_finds_nothing(tmp_path: Path) -> None:
+    luacheck = find_tool("luacheck")
+    require_server(None if luacheck else "luacheck is missing: make servers")
+    assert luacheck is not None
+    path = tmp_path / "library.lua"
+    first, _, rest = library().partition("\n")
+    assert first == "#!lua name=fairlane_orders"
+    path.write_text(rest)
+    options = ("--no-color", "--std", "lua51", "--read-globals", "redis", "--max-line-length", "130")
+    output = luacheck.run(*options, str(path))
+    assert "0 warnings / 0 errors" in output, output
+
+
+def test_every_function_has_its_file_and_is_registered(function: str) -> None:
+    found = HEADER.search(function)
+    assert found
+    registered = re.findall(r"function_name = 'orders_(\w+)',\n  callback = (\w+),", library())
+    assert (found[2], found[2]) in registered
+    assert len(registered) == len(FUNCTIONS)
+    parts = {path.name for path in FOLDER.iterdir()} - {f"{name}.lua.j2" for name in FUNCTIONS}
+    assert parts == {
+        *("library.lua.j2", "keys.lua.j2", "errors.lua.j2", "clock.lua.j2"),
+        *("messages.lua.j2", "groups.lua.j2", "repair.lua.j2"),
+    }
+
+
+def test_a_header_says_what_the_function_takes(function: str) -> None:
+    said = sections(function)
+    assert said["KEYS"] == "as in keys.lua.j2"
+    assert said["promise"]
+    assert said["returns"]
+    used = {int(number) for number in re.findall(r"\bargs\[(\d)\]", function)}
+    counted = re.search(r"#args [~=]= (\d)", function)
+    assert counted, "the function checks how many arguments it got"
+    names = re.split(r", *(?![^()]*\))", re.sub(r"\s+", " ", said["ARGV"]))
+    listed = [] if names == ["none"] else [re.match(r"\w+", name.strip())[0] for name in names]  # type: ignore[index]
+    assert len(listed) == int(counted[1]), listed
+    assert used == set(range(1, len(listed) + 1))
+
+
+def test_a_header_says_which_errors_come(function: str) -> None:
+    said = sections(function)["errors"]
+    body = function[HEADER.search(function).end() :]  # type: ignore[union-attr]
+    for call, code in ERRORS.items():
+        assert (call in body) == (code in said)
+
+
+def test_functions_touch_declared_keys_only() -> None:
+    """The first argument of every command is one of KEYS, except of those that take none."""
+    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, ([^,)]+))?", library())
+    assert len(calls) > 30
+    for command, first in calls:
+        assert first.startswith("keys[") or command in ("TIME", "INFO"), (command, first)
+
+
+def test_the_client_reads_its_keys_from_the_template() -> None:
+    keys = keys_of("orders")
+    assert keys[0] == "{orders}:meta"
+    assert len(set(keys)) == len(keys) == 12
+    for number, key in enumerate(keys, 1):
+        assert re.search(rf"(?:= |-- ){number} -- {re.escape(key)},", library())
+
+
+def test_text_is_never_made_of_a_large_number_by_concatenation() -> None:
+    """`..` writes numbers with 14 digits; times have 16. (`seq` beside `..` is a text of 16 digits.)"""
+    for line in library().splitlines():
+        joined = re.search(r"\.\. *(now|time|ready_at|expires_at|published_at)\b", line)
+        assert not joined, line
+
+
+def test_every_function_drains_a_full_server_except_publish() -> None:
+    flags = dict(re.findall(r"callback = (\w+),\n  flags = \{(.*?)\}", library()))
+    assert flags.pop("publish").strip() == ""
+    assert all("allow-oom" in flag for flag in flags.values())
+    readers = {name for name, flag in flags.items() if "no-writes" in flag}
+    assert readers == {"revision", "queue_status", "group_status", "message_status"}
