@@ -1,0 +1,127 @@
+"""What Postgres and its driver say, as Fairlane's errors. By SQLSTATE; the server's wording is only passed on."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import psycopg_pool
+from psycopg import conninfo
+
+from fairlane.errors import (
+    AuthenticationFailed,
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    EventEncodingError,
+    EventTooLarge,
+)
+
+LEASE_LOST = "QF001"
+WRONG_ISOLATION = "QF002"
+NOT_THERE = frozenset({"3F000", "42P01", "42883"})
+"""No such schema, table, function: the queue is not there."""
+
+_MALFORMED_TEXT = "22P02"
+_UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006"})
+_FULL = frozenset({"53000", "53100", "53200"})
+_REFUSED = frozenset({"28000", "28P01", "42501"})
+
+# While connecting, libpq passes on no SQLSTATE, only the server's words (in its own language) and these codes of
+# `psycopg.pq.PGconn`. Where the words are not English, a refusal counts as unavailable and shows them.
+_REFUSAL = re.compile(
+    r"password authentication failed|authentication failed for user|no password supplied|pg_hba\.conf"
+    r"|role \"[^\"]*\" (does not exist|is not permitted to log in)|permission denied for database"
+)
+_NO_DATABASE = re.compile(r"database \"[^\"]*\" does not exist")
+
+
+def translate(error: BaseException, host: str) -> Exception | None:
+    """Return the error to raise instead of a driver's, None to let it through."""
+    if not isinstance(error, psycopg.Error):
+        return None
+    state, text = error.sqlstate, _text(error)
+    if state is None:
+        return _without_state(error, host, text)
+    if state in _REFUSED:
+        return AuthenticationFailed("postgres", host, text)
+    if state in _UNAVAILABLE or state.startswith("08"):
+        return BackendUnavailable("postgres", host, text)
+    if state in _FULL:
+        return BackendFull("postgres", host, text)
+    if state == "3D000":
+        return ConfigurationError(f"postgres at {host}: {text}; create the database, or correct the URL")
+    if state == WRONG_ISOLATION:
+        return ConfigurationError(
+            f"postgres at {host}: {text}; claim, ack, nack and extend work in READ COMMITTED transactions only: "
+            "set default_transaction_isolation for this role, or the isolation level of the given connection"
+        )
+    return None
+
+
+def for_operation(error: psycopg.Error, operation: str) -> Exception | None:
+    """Return what an error means for one operation in particular; None if nothing."""
+    if operation != "publish":
+        return None
+    if error.sqlstate in {_MALFORMED_TEXT, "22P05", "54001"}:
+        return EventEncodingError(f"PostgreSQL does not take it as JSON: {_text(error)}")
+    if error.sqlstate == "54000":
+        return EventTooLarge(None, None)
+    return None
+
+
+def lost_lease(error: psycopg.Error, operation: str) -> bool:
+    """Tell whether the server says that a token does not hold; one that is not even a UUID never held."""
+    if error.sqlstate == LEASE_LOST:
+        return True
+    return error.sqlstate == _MALFORMED_TEXT and operation in {"ack", "nack", "extend"}
+
+
+def broken(error: psycopg.Error) -> bool:
+    """Tell whether the connection of the call is gone, and others with it perhaps."""
+    if isinstance(error, psycopg_pool.PoolTimeout | psycopg_pool.TooManyRequests):
+        return False
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05", "25006"}
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that libpq cannot read. The text repeats no part of it: any part may be of the password.
+
+    Raises:
+        ConfigurationError: naming what is usual.
+    """
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        parts = None
+    if parts is None or "@" in str(parts.get("host", "")):
+        raise ConfigurationError(
+            "this is not a PostgreSQL URL, which looks like postgresql://user:password@host:5432/database?option=…; "
+            "special characters of user and password are percent-encoded, options are those of libpq"
+        ) from None
+
+
+def host_in(parameters: str) -> str:
+    """Return where connection parameters point, for messages."""
+    parts = conninfo.conninfo_to_dict(parameters)
+    return f"{parts.get('host') or parts.get('hostaddr') or 'localhost'}:{parts.get('port') or 5432}"
+
+
+def _without_state(error: psycopg.Error, host: str, text: str) -> Exception | None:
+    if isinstance(error, psycopg_pool.PoolTimeout):
+        return BackendUnavailable("postgres", host, f"{text}: all of the pool's are in use")
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return None
+    if _REFUSAL.search(text) or (error.pgconn is not None and error.pgconn.needs_password):
+        return AuthenticationFailed("postgres", host, text)
+    if _NO_DATABASE.search(text):
+        return ConfigurationError(f"postgres at {host}: {text}; create the database, or correct the URL")
+    return BackendUnavailable("postgres", host, text)
+
+
+def _text(error: psycopg.Error) -> str:
+    """Return what went wrong in one line."""
+    return " ".join((error.diag.message_primary or str(error) or type(error).__name__).split())

@@ -1,0 +1,274 @@
+"""Where connections come from: a pool opened here, the application's own pool, or one connection of the application.
+
+Each lends a connection for one statement. On a pool's connections that is a transaction of its own, without a round
+trip more (autocommit); on a single connection it is part of the application's transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol
+
+import psycopg
+import psycopg_pool
+from psycopg import conninfo
+
+from fairlane.backends.postgres_errors import broken
+from fairlane.errors import TransportClosed
+
+Connection = psycopg.Connection[Any]
+AsyncConnection = psycopg.AsyncConnection[Any]
+Pool = psycopg_pool.ConnectionPool[Any]
+AsyncPool = psycopg_pool.AsyncConnectionPool[Any]
+
+CONNECT_TIMEOUT = 10
+"""Seconds for one attempt to connect, unless the URL says otherwise."""
+
+
+class Lender(Protocol):
+    """Lends connections to blocking code."""
+
+    def lend(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+class AsyncLender(Protocol):
+    """Lends connections to asyncio code."""
+
+    def lend(self) -> Any: ...
+    async def close(self) -> None: ...
+
+
+class Opening:
+    """How the connections of an own pool are opened.
+
+    Attributes:
+        url: a libpq URL; libpq alone reads it.
+        max_connections: the most at once; calls beyond that wait for one.
+        timeout: seconds that a call waits for a free connection.
+        prepare_threshold: executions after which a statement is prepared; None never prepares, for poolers that hand
+            every transaction to another server connection.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_connections: int = 10,
+        timeout: float = 30.0,
+        prepare_threshold: int | None = 5,
+    ) -> None:
+        self.max_connections = max_connections
+        self.timeout = timeout
+        self.url = url
+        given = conninfo.conninfo_to_dict(url)
+        self.arguments: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
+        defaults = {
+            "connect_timeout": CONNECT_TIMEOUT,
+            "client_encoding": "UTF8",
+            "fallback_application_name": "fairlane",
+        }
+        self.arguments |= {name: value for name, value in defaults.items() if name not in given}
+
+    @property
+    def pool(self) -> dict[str, Any]:
+        """Arguments of a pool."""
+        return {
+            "kwargs": self.arguments,
+            "min_size": 0,
+            "max_size": self.max_connections,
+            "timeout": self.timeout,
+            "name": "fairlane",
+            "open": False,
+        }
+
+
+class OwnPool:
+    """A pool that is thrown away as a whole when a connection breaks, and opened anew by the next call.
+
+    A server that went away took all connections with it, and a pool left alone would hand out every dead one. And
+    before a pool is opened, one connection is, in the caller: so that whoever calls learns what is wrong, at once.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._lock = threading.Lock()
+        self._pool: Pool | None = None
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend a connection."""
+        pool, connection = self._borrow()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            if broken(error) or connection.broken:
+                self._discard(pool)
+            raise
+        finally:
+            pool.putconn(connection)
+
+    def _borrow(self) -> tuple[Pool, Connection]:
+        while True:
+            pool = self._opened()
+            try:
+                return pool, pool.getconn()
+            except psycopg_pool.PoolClosed:
+                continue  # discarded by another thread: the next one is not
+            except psycopg_pool.PoolTimeout:
+                if pool.get_stats().get("pool_size", 0) == pool.get_stats().get("pool_available", 0):
+                    self._discard(pool)  # none is in use: the server cannot be reached
+                raise
+
+    def _opened(self) -> Pool:
+        pool = self._pool
+        if pool is not None:
+            return pool
+        with self._lock:
+            if self._closed:
+                raise TransportClosed()
+            if self._pool is None:
+                opening = self._opening
+                psycopg.connect(opening.url, **opening.arguments).close()
+                pool = psycopg_pool.ConnectionPool(opening.url, **opening.pool)
+                pool.open()
+                self._pool = pool
+            return self._pool
+
+    def _discard(self, pool: Pool) -> None:
+        with self._lock:
+            if self._pool is pool:
+                self._pool = None
+        pool.close(timeout=0)
+
+    def close(self) -> None:
+        """Close the connections; those lent out close when they come back."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+
+class AsyncOwnPool:
+    """The same for asyncio."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._lock = asyncio.Lock()
+        self._pool: AsyncPool | None = None
+        self._closed = False
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection; it is given back also when the caller is cancelled."""
+        pool, connection = await self._borrow()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            if broken(error) or connection.broken:
+                await self._discard(pool)
+            raise
+        finally:
+            await asyncio.shield(pool.putconn(connection))
+
+    async def _borrow(self) -> tuple[AsyncPool, AsyncConnection]:
+        while True:
+            pool = await self._opened()
+            try:
+                return pool, await pool.getconn()
+            except psycopg_pool.PoolClosed:
+                continue  # discarded by another task: the next one is not
+            except psycopg_pool.PoolTimeout:
+                if pool.get_stats().get("pool_size", 0) == pool.get_stats().get("pool_available", 0):
+                    await self._discard(pool)  # none is in use: the server cannot be reached
+                raise
+
+    async def _opened(self) -> AsyncPool:
+        pool = self._pool
+        if pool is not None:
+            return pool
+        async with self._lock:
+            if self._closed:
+                raise TransportClosed()
+            if self._pool is None:
+                opening = self._opening
+                probe = await psycopg.AsyncConnection.connect(opening.url, **opening.arguments)
+                await probe.close()
+                pool = psycopg_pool.AsyncConnectionPool(opening.url, **opening.pool)
+                await pool.open()
+                self._pool = pool
+            return self._pool
+
+    async def _discard(self, pool: AsyncPool) -> None:
+        if self._pool is pool:
+            self._pool = None
+        await asyncio.shield(pool.close(timeout=0))
+
+    async def close(self) -> None:
+        """Close the connections; those lent out close when they come back."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+
+class GivenPool:
+    """The application's pool. It stays open, and its connections are given back as they were."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend a connection, in autocommit mode meanwhile: BEGIN and COMMIT would be two round trips more."""
+        connection = self._pool.getconn()
+        before = connection.autocommit
+        try:
+            connection.autocommit = True
+            yield connection
+        except psycopg.Error as error:
+            if broken(error):
+                self._pool.check()  # drops the other dead ones too
+            raise
+        finally:
+            if not connection.closed:
+                connection.autocommit = before
+            self._pool.putconn(connection)
+
+    def close(self) -> None:
+        """Do nothing: the pool belongs to the application."""
+
+
+class AsyncGivenPool:
+    """The same for asyncio."""
+
+    def __init__(self, pool: AsyncPool) -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection; it is given back also when the caller is cancelled."""
+        connection = await self._pool.getconn()
+        before = connection.autocommit
+        try:
+            await connection.set_autocommit(True)
+            yield connection
+        except psycopg.Error as error:
+            if broken(error):
+                await self._pool.check()
+            raise
+        finally:
+            await asyncio.shield(self._return(connection, before))
+
+    async def _return(self, connection: AsyncConnection, before: bool) -> None:
+        if not connection.closed:
+            await connection.set_autocommit(before)
+        await self._pool.putconn(connection)
+
+    async def close(self) -> None:
+        """Do nothing: the pool belongs to the application."""
