@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fairlane.cli import demo, leases, look, publishing, schema
+from fairlane.cli.runner import ReaderGone
 
 app = typer.Typer(
     name="fairlane",
@@ -17,6 +19,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _telling_of_broken_pipes(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except BrokenPipeError as error:
+            raise ReaderGone() from error
+
+    return wrapped
+
 
 _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("migrate", schema.migrate, "Create a queue's schema, or bring it to a revision."),
@@ -33,7 +47,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("demo", demo.demo, "Run the demo, and prove its result."),
 )
 for _name, _function, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary)(_function)
+    app.command(_name, short_help=_summary)(_telling_of_broken_pipes(_function))
 
 
 def _print_version(wanted: bool) -> None:

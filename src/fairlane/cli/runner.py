@@ -20,6 +20,10 @@ from fairlane.cli.text import one_line, without_secrets
 FAILED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 130, 141, 143
 
 
+class ReaderGone(Exception):
+    """Nobody reads what is printed. Typer would turn the error of the pipe into exit code 1, which means "no" here."""
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line given, `sys.argv` by default, and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -41,7 +45,7 @@ def _guarded(given: list[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGone):
         _drop_stdout()
         return BROKEN_PIPE
     except SystemExit as stop:

@@ -6,6 +6,7 @@ Group ids and events are whatever applications publish. None of it may move the 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
@@ -85,7 +86,8 @@ def _secrets(url: str) -> Iterable[str]:
     with suppress(ValueError):  # not a URL at all: it will be refused as such
         found += [value for name, value in parse_qsl(urlsplit(url).query) if _is_secret(name)]
     for raw in found:
-        for secret in (raw, unquote(raw)):
+        # a password that was not escaped falls into parts, and a driver may take one of them for a host
+        for secret in (raw, unquote(raw), *re.split("[@/#?:]", raw)):
             if len(secret) >= _SHORTEST_SECRET:
                 yield secret
 

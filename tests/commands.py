@@ -1,0 +1,91 @@
+"""Run `fairlane` and `alembic` as people do: in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command has printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def ok(self) -> Done:
+        assert self.code == 0, (self.code, self.out, self.err)
+        return self
+
+    def failed_in_one_line(self) -> str:
+        """The error, after a check that it is all there is."""
+        assert self.code == 2, (self.code, self.out, self.err)
+        assert self.err.startswith("fairlane: "), self.err
+        assert self.err.count("\n") == 1, self.err
+        assert self.out == ""
+        return self.err
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without anything that chooses a backend."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRLANE_", "STM_", "FORCE_"))}
+    return {**kept, "PYTHONIOENCODING": "utf-8", **(extra or {})}
+
+
+def fairlane_command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "fairlane.cli", *map(str, arguments)]
+
+
+def fairlane(
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    cwd: Path | None = None,
+    timeout: float = 60,
+) -> Done:
+    return run(fairlane_command(*arguments), env=env, stdin=stdin, cwd=cwd, timeout=timeout)
+
+
+def alembic(url: str, queue: str, *arguments: object) -> Done:
+    """Plain Alembic, from the root of the checkout."""
+    command = [sys.executable, "-m", "alembic", "-x", f"url={url}", "-x", f"queue={queue}", *map(str, arguments)]
+    return run(command, cwd=CHECKOUT)
+
+
+def run(
+    command: list[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    cwd: Path | None = None,
+    timeout: float = 60,
+) -> Done:
+    done = subprocess.run(
+        command,
+        env=environment(env),
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        cwd=cwd,
+        timeout=timeout,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
