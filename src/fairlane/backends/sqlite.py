@@ -32,10 +32,13 @@ from fairlane.program import Call
 __all__ = ["BACKEND", "open_for_migration", "translate"]
 
 _LOOKS = frozenset({"queue_status", "group_status", "message_status"})
+_COUNTS = frozenset({"ack", "nack"})
 
 
 class SqliteCore(FamilyCore):
-    """The stored operations of a queue in an SQLite file."""
+    """The stored operations of a queue in an SQLite file. It makes the tokens, since no request is sent twice."""
+
+    client_tokens = False
 
 
 class _Requests:
@@ -94,9 +97,10 @@ class SqliteExecutor:
 
     def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
-        lane = self._looker if request.operation in _LOOKS else self._writer
+        operation = request.operation
+        lane = self._looker if operation in _LOOKS else self._writer
         try:
-            return lane.run(self._requests.statements[request], request.arguments)
+            return lane.run(self._requests.statements[request], request.arguments, operation in _COUNTS)
         except sqlite3.Error as error:
             return self._requests.answer(error, request)
 
@@ -132,9 +136,10 @@ class AsyncSqliteExecutor:
 
     async def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
-        lane = self._looker if request.operation in _LOOKS else self._writer
+        operation = request.operation
+        lane = self._looker if operation in _LOOKS else self._writer
         try:
-            return await lane.run(self._requests.statements[request], request.arguments)
+            return await lane.run(self._requests.statements[request], request.arguments, operation in _COUNTS)
         except sqlite3.Error as error:
             return self._requests.answer(error, request)
 

@@ -25,16 +25,16 @@ _inherited: list[object] = []
 
 
 class Lane(Protocol):
-    """A connection that threads use in turn."""
+    """A connection that threads use in turn. `answer_of` says what `counts` means."""
 
-    def run(self, sql: str, arguments: Any) -> Rows: ...
+    def run(self, sql: str, arguments: Any, counts: bool) -> Rows: ...
     def close(self) -> None: ...
 
 
 class AsyncLane(Protocol):
     """A connection that tasks use in turn."""
 
-    async def run(self, sql: str, arguments: Any) -> Rows: ...
+    async def run(self, sql: str, arguments: Any, counts: bool) -> Rows: ...
     async def close(self) -> None: ...
 
 
@@ -48,7 +48,7 @@ class OwnLane:
         self._connection: sqlite3.Connection | None = None
         self._closed = False
 
-    def run(self, sql: str, arguments: Any) -> Rows:
+    def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement; it is committed when this returns."""
         if self._owner != os.getpid():
             self._leave_to_parent()
@@ -58,8 +58,7 @@ class OwnLane:
             if self._connection is None:
                 self._connection = self._opener()
             try:
-                # always all rows: a half-read RETURNING keeps the write lock
-                return self._connection.execute(sql, arguments).fetchall()
+                return answer_of(self._connection.execute(sql, arguments), counts)
             except sqlite3.Error as error:
                 if primary_code(error) in _LASTING:
                     self._drop()
@@ -95,7 +94,7 @@ class GivenLane:
         self._connection = connection
         self._lock = threading.Lock()
 
-    def run(self, sql: str, arguments: Any) -> Rows:
+    def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
         with self._lock:
             begin = implicit_begin(self._connection)
@@ -104,7 +103,7 @@ class GivenLane:
             try:
                 if begin:
                     cursor.execute(begin)
-                return cursor.execute(sql, arguments).fetchall()
+                return answer_of(cursor.execute(sql, arguments), counts)
             except BaseException:
                 if begin and self._connection.in_transaction:
                     self._connection.rollback()
@@ -117,8 +116,8 @@ class GivenLane:
 class OwnAsyncLane:
     """The same as `OwnLane` for asyncio.
 
-    aiosqlite runs a statement and fetches its rows in one go in the connection's thread. So a cancelled task leaves
-    nothing half-done behind: its statement ends as usual, and nobody reads the answer.
+    Each statement is one call to aiosqlite, which runs it in the connection's thread to its end. So a cancelled task
+    leaves nothing half-done behind: its statement ends as usual, and nobody reads the answer.
     """
 
     def __init__(self, opener: Opener) -> None:
@@ -126,11 +125,11 @@ class OwnAsyncLane:
         self._opening: asyncio.Task[aiosqlite.Connection] | None = None
         self._closed = False
 
-    async def run(self, sql: str, arguments: Any) -> Rows:
+    async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement; it is committed when this returns."""
         connection = await self._connected()
         try:
-            return list(await connection.execute_fetchall(sql, arguments))
+            return await answered(connection, sql, arguments, counts)
         except sqlite3.Error as error:
             if primary_code(error) in _LASTING:
                 await self._drop()
@@ -183,18 +182,18 @@ class GivenAsyncLane:
         self._connection = connection
         self._lock = asyncio.Lock()
 
-    async def run(self, sql: str, arguments: Any) -> Rows:
+    async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
         # shielded: a transaction that was begun for a statement must not be left without it
-        return await asyncio.shield(self._run(sql, arguments))
+        return await asyncio.shield(self._run(sql, arguments, counts))
 
-    async def _run(self, sql: str, arguments: Any) -> Rows:
+    async def _run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         async with self._lock:
             begin = implicit_begin(self._connection._conn)
             try:
                 if begin:
                     await self._connection.execute_fetchall(begin)
-                return list(await self._connection.execute_fetchall(sql, arguments))
+                return await answered(self._connection, sql, arguments, counts)
             except BaseException:
                 if begin and self._connection.in_transaction:
                     await self._connection.rollback()
@@ -202,6 +201,24 @@ class GivenAsyncLane:
 
     async def close(self) -> None:
         """Leave it open: it is the application's."""
+
+
+def answer_of(cursor: sqlite3.Cursor, counts: bool) -> Rows:
+    """Return all rows of a statement, since a half-read RETURNING keeps the write lock.
+
+    A statement that `counts` has none; if it changed something, it is answered with one row that holds the number.
+    """
+    if counts:
+        return [(cursor.rowcount,)] if cursor.rowcount > 0 else ()
+    return cursor.fetchall()
+
+
+async def answered(connection: aiosqlite.Connection, sql: str, arguments: Any, counts: bool) -> Rows:
+    """Run one statement in one call, and return what `answer_of` says."""
+    if counts:
+        cursor = await connection.execute(sql, arguments)
+        return [(cursor.rowcount,)] if cursor.rowcount > 0 else ()
+    return list(await connection.execute_fetchall(sql, arguments))
 
 
 def implicit_begin(connection: sqlite3.Connection) -> str | None:
