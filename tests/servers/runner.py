@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
-from tests.servers import SERVERS
+from tests.servers import DEFAULT, SERVERS, TOOLS
 from tests.servers.install import say
 from tests.servers.process import ServerError
 from tests.servers.tools import install_tool
@@ -41,6 +41,8 @@ def start(names: Sequence[str], stack: contextlib.ExitStack) -> dict[str, str]:
     urls = {SERVERS[name].variable: os.environ.get(SERVERS[name].variable, "") for name in names}
     missing = [name for name in names if not urls[SERVERS[name].variable]]
     install(missing)
+    if set(names) & set(DEFAULT):
+        fetch_tools()
     servers = [SERVERS[name]() for name in missing]
     for server in servers:
         stack.callback(server.close)
@@ -49,6 +51,15 @@ def start(names: Sequence[str], stack: contextlib.ExitStack) -> dict[str, str]:
         urls[server.variable] = server.url
         say(f"{server.name} on 127.0.0.1:{server.port} (pid {', '.join(map(str, server.pids))})")
     return urls
+
+
+def fetch_tools() -> None:
+    """Fetch what some tests use besides servers. Without it they fail or are skipped, and the others still run."""
+    for name in TOOLS:
+        try:
+            install_tool(name)
+        except ServerError as error:
+            say(f"{error}; the tests that use {name} will miss it")
 
 
 def at_once(functions: Sequence[Callable[[], object]]) -> None:
