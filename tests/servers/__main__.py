@@ -30,6 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     except ServerError as error:
         print(f"servers: {error}", file=sys.stderr)
         return 3
+    except KeyboardInterrupt:
+        return 130
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
