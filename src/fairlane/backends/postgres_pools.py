@@ -143,7 +143,7 @@ class OwnPool:
         with self._lock:
             if self._pool is pool:
                 self._pool = None
-        pool.close(timeout=0)
+        pool.close(timeout=1)
 
     def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
@@ -207,7 +207,7 @@ class AsyncOwnPool:
     async def _discard(self, pool: AsyncPool) -> None:
         if self._pool is pool:
             self._pool = None
-        await asyncio.shield(pool.close(timeout=0))
+        await asyncio.shield(pool.close(timeout=1))
 
     async def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
