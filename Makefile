@@ -48,10 +48,10 @@ servers-list: $(VENV)/.installed
 	@$(RUN) -m tests.servers list
 
 bench-claim: $(VENV)/.bench
-	@$(WITH_SERVERS) $(RUN) bench/claim.py $(BENCH_ARGS)
+	@$(WITH_SERVERS) $(RUN) -m bench.claim $(BENCH_ARGS)
 
 bench-demo: $(VENV)/.bench
-	@$(WITH_SERVERS) $(RUN) bench/demo.py $(BENCH_ARGS)
+	@$(WITH_SERVERS) $(RUN) -m bench.demo $(BENCH_ARGS)
 
 dist: $(VENV)/.installed
 	rm -rf dist

@@ -1,0 +1,144 @@
+"""harel's transport classes on the same servers, filled straight into the tables or keys that they document."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from bench.cases import READY_MESSAGES, Case
+from harel.spec.states import Event
+
+HOUR = 3600.0
+
+
+def rows_of(case: Case) -> list[tuple[str, int, int, bool]]:
+    """Return (prefix, groups, messages in each, parked) with the priority of each left to `case`."""
+    return [
+        ("parked", case.parked, 1, True),
+        ("low", case.low, 1, False),
+        ("ready", case.ready, READY_MESSAGES, False),
+    ]
+
+
+class Theirs:
+    """One case's queue in harel."""
+
+    name = "harel"
+    transport: Any
+
+    def __init__(self, case: Case, number: int, folder: Path, event: Event) -> None:
+        self.case = case
+        self.prefix = f"hb{uuid4().hex[:8]}{number}"
+        self.folder = folder
+        self.event = event
+        self.payload = event.model_dump_json()
+        self.fill()
+
+    def fill(self) -> None:
+        raise NotImplementedError
+
+    def claim(self) -> Any:
+        """Claim once; there is always something."""
+        return self.transport.claim("bench", 60, self.case.floor)
+
+    def ack(self, lease: Any) -> None:
+        """Finish the message."""
+        self.transport.ack(lease)
+
+    def refill(self, lease: Any) -> None:
+        """Publish one message into the group of a lease."""
+        self.transport.publish(lease.group_id, lease.event, self.case.floor)
+
+    def close(self) -> None:
+        """Close the connection; the server is thrown away with its data."""
+        self.transport.close()
+
+
+class TheirSqlite(Theirs):
+    def fill(self) -> None:
+        from harel.engine.transport.sqlite import SqliteTransport
+
+        path = self.folder / f"{self.prefix}.db"
+        self.transport = SqliteTransport(path, prefix=self.prefix)
+        messages, groups = f"{self.prefix}_transport_messages", f"{self.prefix}_transport_groups"
+        connection = sqlite3.connect(path, timeout=30)
+        for prefix, count, depth, parked in rows_of(self.case):
+            lock = ("__parked__", time.time() + HOUR) if parked else (None, None)
+            connection.executemany(
+                f"insert into {messages} (group_id, event, locked_by, lock_expiry) values (?, ?, ?, ?)",
+                ((f"{prefix}-{n}", self.payload, *lock) for _ in range(depth) for n in range(count)),
+            )
+            priority = self.case.floor if prefix == "ready" else 0
+            connection.executemany(
+                f"insert into {groups} (group_id, priority, last_claimed_at) values (?, ?, ?)",
+                ((f"{prefix}-{n}", priority, time.time() if parked else 0.0) for n in range(count)),
+            )
+        connection.commit()
+        connection.close()
+
+
+class TheirPostgres(Theirs):
+    def fill(self) -> None:
+        import psycopg
+        from harel.engine.transport.postgres import PostgresTransport
+
+        url = os.environ["FAIRLANE_TEST_POSTGRES_URL"]
+        self.transport = PostgresTransport(psycopg.connect(url), prefix=self.prefix)
+        messages, groups = f"{self.prefix}_transport_messages", f"{self.prefix}_transport_groups"
+        with psycopg.connect(url, autocommit=True) as connection:
+            for prefix, count, depth, parked in rows_of(self.case):
+                priority = self.case.floor if prefix == "ready" else 0
+                lock = ("parked", time.time() + HOUR) if parked else (None, None)
+                connection.execute(
+                    f"insert into {messages} (group_id, event) select %s || '-' || n, %s"
+                    " from generate_series(1, %s) d, generate_series(0, %s - 1) n order by d, n",
+                    (prefix, self.payload, depth, count),
+                )
+                connection.execute(
+                    f"insert into {groups} (group_id, priority, locked_by, lock_expiry)"
+                    " select %s || '-' || n, %s, %s, %s from generate_series(0, %s - 1) n",
+                    (prefix, priority, *lock, count),
+                )
+            connection.execute(f"vacuum analyze {messages}, {groups}")
+
+
+class TheirRedis(Theirs):
+    def fill(self) -> None:
+        import redis
+        from harel.engine.transport.redis import RedisTransport
+
+        client = redis.Redis.from_url(os.environ["FAIRLANE_TEST_REDIS_URL"])
+        self.transport = RedisTransport(client, prefix=self.prefix)
+        until = int((time.time() + HOUR) * 1000)
+        for prefix, count, depth, parked in rows_of(self.case):
+            priority = self.case.floor if prefix == "ready" else 0
+            for start in range(0, count, 2000):
+                pipeline = client.pipeline(transaction=False)
+                for n in range(start, min(count, start + 2000)):
+                    group = f"{prefix}-{n}"
+                    pipeline.rpush(f"{self.prefix}:q:{group}", *[self.payload] * depth)
+                    pipeline.hset(f"{self.prefix}:prio", group, priority)
+                    pipeline.zadd(f"{self.prefix}:ready:{priority}", {group: until if parked else 0})
+                    if parked:
+                        pipeline.set(f"{self.prefix}:lock:{group}", "parked", px=int(HOUR * 1000))
+                pipeline.execute()
+
+    def close(self) -> None:
+        """Remove the keys, since the server may be the user's own."""
+        client = self.transport._r
+        batch = []
+        for key in client.scan_iter(match=f"{self.prefix}:*", count=5000):
+            batch.append(key)
+            if len(batch) >= 5000:
+                client.unlink(*batch)
+                batch.clear()
+        if batch:
+            client.unlink(*batch)
+        super().close()
+
+
+THEIRS: dict[str, type[Theirs]] = {"sqlite": TheirSqlite, "postgres": TheirPostgres, "redis": TheirRedis}
