@@ -146,6 +146,18 @@ TABLE: Mapping[str, Capabilities] = {
                 1: "a publish that never returned may still come, with the next one to its group or with an idle claim",
             },
         ),
+        Capabilities(
+            "rqlite",
+            server="rqlite >= 8",
+            durability="always",
+            resolution=0.0864,
+            sql_views=True,
+            tested_messages=5_000,
+            differences={
+                4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
+                9: "a publish whose answer was lost is repeated; if its message was acked before that, it comes again",
+            },
+        ),
     )
 }
 """The entry of each backend, by its name."""

@@ -92,12 +92,25 @@ class AsyncMongoTransport(AsyncFacade):
     backend = "mongo"
 
 
+class RqliteTransport(SyncFacade):
+    """Queue in an rqlite cluster, through requests: built on a URL, or on a `requests.Session` and `url=…`."""
+
+    backend = "rqlite"
+
+
+class AsyncRqliteTransport(AsyncFacade):
+    """Queue in an rqlite cluster for asyncio, through httpx: built on a URL, or on an `AsyncClient` and `url=…`."""
+
+    backend = "rqlite"
+
+
 SYNC: dict[str, type[SyncFacade]] = {
     "memory": InMemoryTransport,
     "sqlite": SqliteTransport,
     "postgres": PostgresTransport,
     "redis": RedisTransport,
     "mongo": MongoTransport,
+    "rqlite": RqliteTransport,
 }
 ASYNC: dict[str, type[AsyncFacade]] = {
     "memory": AsyncInMemoryTransport,
@@ -105,4 +118,5 @@ ASYNC: dict[str, type[AsyncFacade]] = {
     "postgres": AsyncPostgresTransport,
     "redis": AsyncRedisTransport,
     "mongo": AsyncMongoTransport,
+    "rqlite": AsyncRqliteTransport,
 }

@@ -146,21 +146,39 @@ class PostgresKit(Kit):
 
         return psycopg.connect(self.url(queue), autocommit=True)
 
+    def options(self, twin: str) -> dict[str, Any]:
+        return {"max_connections": 16}
+
     def drop(self, queue: str) -> None:
         with self.connect(queue) as connection:
             connection.execute(f'drop schema if exists "{queue}" cascade')
 
+    # Calls of one kind in a row become one statement; claim looks at `n`, or it would be carried out only once.
+    BATCHES: ClassVar[dict[str, tuple[tuple[str, str], ...]]] = {
+        "publish": (("p_group_id", "text"), ("p_event", "json"), ("p_priority", "int"), ("p_dedup_id", "text")),
+        "claim": (("p_worker_id", "text"), ("p_visibility", "float"), ("p_min_priority", "int")),
+        "ack": (("p_group_id", "text"), ("p_token", "uuid")),
+        "nack": (("p_group_id", "text"), ("p_token", "uuid"), ("p_delay", "float")),
+    }
+
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        texts = {
-            "publish": f'select "{queue}".publish(%(p_group_id)s, %(p_event)s, %(p_priority)s, %(p_dedup_id)s)',
-            "claim": "select group_id, seq, event::text, token"
-            f' from "{queue}".claim(%(p_worker_id)s, %(p_visibility)s, %(p_min_priority)s)',
-            "ack": f'select "{queue}".ack(%(p_group_id)s, %(p_token)s)',
-            "nack": f'select "{queue}".nack(%(p_group_id)s, %(p_token)s, %(p_delay)s)',
-        }
-        with self.connect(queue) as connection, connection.pipeline():
-            cursors = [connection.execute(texts[call.operation], call.arguments) for call in calls]
-            return [cursor.fetchall() for cursor in cursors]
+        answers: list[Rows] = []
+        with self.connect(queue) as connection:
+            for start in range(0, len(calls), 500):
+                part = calls[start : start + 500]
+                operation = part[0].operation
+                parameters = self.BATCHES[operation]
+                arrays = ", ".join(f"%s::{kind}[]" for _, kind in parameters)
+                names = ", ".join(name for name, _ in parameters)
+                source = f"unnest({arrays}) with ordinality as c ({names}, n)"
+                if operation == "claim":
+                    call = f'lateral "{queue}".claim(left(n::text, 0) || {names}) as r'
+                    text = f"select r.group_id, r.seq, r.event::text, r.token from {source}, {call} order by n"
+                else:
+                    text = f'select "{queue}".{operation}({names}) from {source}'
+                values = [[call.arguments[name] for call in part] for name, _ in parameters]
+                answers += [[row] for row in connection.execute(text, values).fetchall()]
+        return answers
 
     def settle(self, queue: str) -> None:
         """Vacuum and analyze, as autovacuum would within a minute."""
@@ -233,11 +251,49 @@ class RedisClusterKit(RedisKit):
         return redis.Redis(host=node.host, port=node.port)
 
 
+class RqliteKit(Kit):
+    backend = "rqlite"
+    variable = "FAIRLANE_TEST_RQLITE_URL"
+
+    def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
+        """Send statements in one request; answers with the rows of each."""
+        from fairlane.backends.rqlite import RqliteExecutor
+        from fairlane.backends.rqlite_wire import Batch, delivered
+        from fairlane.program import run
+
+        executor = RqliteExecutor.from_url(self.url(queue), queue)
+        try:
+            rows: list[Rows] = run(delivered(Batch(tuple(statements), reads), repeatable=False), executor.execute)
+            return rows
+        finally:
+            executor.close()
+
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        from fairlane.backends.sqlite_family import Statements
+
+        statements = Statements(queue, "rqlite")
+        answers: list[Rows] = []
+        for start in range(0, len(calls), 1000):
+            answers += self.send(queue, [(statements[call], call.arguments) for call in calls[start : start + 1000]])
+        return answers
+
+    def now(self, queue: str) -> datetime:
+        # without an argument the leader asks its clock; with 'now' it would be told a rounded time
+        clock = "select cast((julianday() - 2440587.5) * 86400000000.0 as integer)"
+        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0][0])
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        tables = [f"{queue}_messages", f"{queue}_groups"]
+        counts = self.send(queue, [(f'select count(*) from "{table}"', {}) for table in tables], reads=True)
+        return {table: rows[0][0] for table, rows in zip(tables, counts, strict=True)}
+
+
 KITS: dict[str, type[Kit]] = {
     "memory": MemoryKit,
     "sqlite": SqliteKit,
     "postgres": PostgresKit,
     "redis": RedisKit,
     "redis-cluster": RedisClusterKit,
+    "rqlite": RqliteKit,
 }
 """By the name in the test's id."""

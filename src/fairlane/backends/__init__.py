@@ -30,6 +30,7 @@ ENTRIES: dict[str, Entry] = {
     "postgres": Entry(("postgresql", "postgres"), "fairlane.backends.postgres", ("psycopg", "psycopg_pool")),
     "redis": Entry(("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis", ("redis",)),
     "mongo": Entry(("mongodb", "mongodb+srv"), "fairlane.backends.mongo", ("pymongo",)),
+    "rqlite": Entry(("rqlite", "rqlites"), "fairlane.backends.rqlite", ("requests", "httpx")),
 }
 
 

@@ -44,6 +44,7 @@ class Target(Protocol):
 TARGETS = {
     "redis": "fairlane.backends.redis_migrate:RedisTarget",
     "mongo": "fairlane.backends.mongo_migrate:MongoTarget",
+    "rqlite": "fairlane.backends.rqlite_migrate:RqliteTarget",
 }
 """Each class is made with a URL and the settings of the migration."""
 

@@ -1,0 +1,185 @@
+"""Where an rqlite cluster is: its URL, its options, and which of its nodes to ask next. Nothing here connects."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+import ssl
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from fairlane.backends.base import check_options
+from fairlane.errors import ConfigurationError
+from fairlane.urls import host_of, options_of
+
+PORT = 4001
+TIMEOUT = 10.0
+"""Seconds for one request: rqlite itself gives a write up to 10 to get into its log."""
+
+RETRY_SECONDS = 15.0
+"""Seconds for which an operation is tried again: a new leader takes about 2 with rqlite's defaults, rarely 5."""
+
+CONNECT_TIMEOUT = 3.0
+_PATIENCE_OPTIONS = ("timeout", "retry_seconds")
+_TLS_OPTIONS = ("ca_file", "verify")
+_SCHEMES = {"rqlite": "http", "rqlites": "https"}
+_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\]")
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A cluster and how to talk to it.
+
+    Attributes:
+        nodes: `http://host:port` of those that the URL names; there may be more.
+        host: the same for messages.
+        authorization: what goes into the header of that name; None without a user.
+        timeout: seconds for one request.
+        retry_seconds: seconds after which an operation is not tried again.
+        ca_file: certificates to trust in place of those that Python's HTTP clients bring along.
+        verify: whether certificates count at all.
+    """
+
+    nodes: tuple[str, ...]
+    host: str
+    authorization: str | None = field(default=None, repr=False)
+    timeout: float = TIMEOUT
+    retry_seconds: float = RETRY_SECONDS
+    ca_file: str | None = None
+    verify: bool = True
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds after which a node that does not even answer the phone counts as dead."""
+        return min(CONNECT_TIMEOUT, self.timeout)
+
+    @property
+    def secure(self) -> bool:
+        """Whether requests are encrypted."""
+        return self.nodes[0].startswith("https:")
+
+
+def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Address:
+    """Read a URL: `rqlite://user:password@a:4001,b:4001,c:4001`, or `rqlites://…` for TLS; the port may be left out.
+
+    Args:
+        url: user and password with percent escapes; the options may stand in its query.
+        options: `timeout`, `retry_seconds`, and for TLS `ca_file` and `verify`, as `Address` says.
+        own_client: whether the HTTP client is ours; TLS is none of our business otherwise.
+
+    Raises:
+        ConfigurationError: the URL or an option is wrong.
+    """
+    scheme, login, hosts = _parts(url)
+    chosen = {**options_of(url), **options}
+    check_options("rqlite", chosen, _PATIENCE_OPTIONS + (_TLS_OPTIONS if own_client else ()))
+    if scheme == "http" and (without := [name for name in _TLS_OPTIONS if name in chosen]):
+        raise ConfigurationError(f"{', '.join(without)} makes sense for rqlites:// only, and this URL has rqlite://")
+    return Address(
+        tuple(dict.fromkeys(f"{scheme}://{node_of(host)}" for host in hosts.split(","))),
+        host_of(url),
+        _authorization(login),
+        _seconds("timeout", chosen.get("timeout", TIMEOUT), smallest=0.01),
+        _seconds("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS), smallest=0.0),
+        _ca_file(chosen.get("ca_file")),
+        _boolean("verify", chosen.get("verify", True)),
+    )
+
+
+def _parts(url: str) -> tuple[str, str | None, str]:
+    """Return scheme, login and hosts. No message repeats a part of the URL that may belong to a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"the URL of rqlite is wrong: {error}") from None
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ConfigurationError(
+            "the URL of rqlite is wrong: in user and password the characters / ? # @ must be written as percent escapes"
+        )
+    if parts.path.strip("/") or parts.fragment:
+        raise ConfigurationError("the URL of rqlite ends with its hosts, or with ?options; it has no path")
+    login, at, hosts = parts.netloc.rpartition("@")
+    if not hosts:
+        raise ConfigurationError("the URL of rqlite names no host: rqlite://host:4001, several after commas")
+    if parts.scheme not in _SCHEMES:
+        raise ConfigurationError("the URL of rqlite begins with rqlite:// or, for TLS, with rqlites://")
+    return _SCHEMES[parts.scheme], login if at else None, hosts
+
+
+def node_of(text: str, default: int = PORT) -> str:
+    """Return host and port, once it is clear that they are a host and a port."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(default)
+    if not _HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigurationError(f"not host:port of an rqlite node: {text!r}")
+    return f"{host}:{int(port)}"
+
+
+def _authorization(login: str | None) -> str | None:
+    """Return the header's value, in UTF-8: the drivers' own helpers would take Latin-1."""
+    if login is None:
+        return None
+    user, _, password = login.partition(":")
+    if ":" in unquote(user):
+        raise ConfigurationError("a user of rqlite cannot have a colon in the name: HTTP has no way to say it")
+    return "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+
+
+def _seconds(name: str, value: Any, *, smallest: float) -> float:
+    try:
+        seconds = -1.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not smallest <= seconds <= 3600:
+        raise ConfigurationError(f"{name} must be {smallest:g} to 3600 seconds: {value!r}")
+    return seconds
+
+
+def _boolean(name: str, value: Any) -> bool:
+    found = value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower())
+    if found is None:
+        raise ConfigurationError(f"{name} must be 1 or 0: {value!r}")
+    return found
+
+
+def _ca_file(value: Any) -> str | None:
+    """Find a wrong file now instead of with the first request, where each HTTP client has its own words for it."""
+    if value is None:
+        return None
+    try:
+        ssl.create_default_context(cafile=str(value))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"ca_file is not a readable file of certificates (PEM): {value!r}: {error}") from error
+    return str(value)
+
+
+class Nodes:
+    """Which node to ask: the leader, as far as it is known, or else the next one. Threads may share it.
+
+    What one caller finds out counts for all; what it says of a node that is no longer asked is old news.
+    """
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        self._lock = threading.Lock()
+        self._others = itertools.cycle(addresses)
+        self.current = next(self._others)
+        self.count = len(addresses)
+
+    def redirected(self, asked: str, leader: str) -> None:
+        """A node named another one as the leader."""
+        with self._lock:
+            if self.current == asked:
+                self.current = leader
+
+    def failed(self, asked: str) -> None:
+        """A node is down, or knows of no leader: it is another one's turn."""
+        with self._lock:
+            if self.current == asked:
+                self.current = next(self._others)
+                if self.current == asked:
+                    self.current = next(self._others)
