@@ -14,14 +14,16 @@ Markers:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness import KITS, Kit, Queue, Queues
+from tests.servers import SERVERS, Server
 
 MARKERS = (
     "promise(number, ...): the numbered promises of the contract that the test guards",
@@ -108,6 +110,23 @@ async def queues(arm: tuple[Kit, str], folder: Path) -> AsyncIterator[Queues]:
     made = Queues(kit, twin, folder)  # type: ignore[arg-type]
     yield made
     await made.close()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Callable[..., Server]]:
+    """Starts servers for the tests of one module alone, each once: `servers("redis", "--appendonly", "yes")`."""
+    with contextlib.ExitStack() as stack:
+        started: dict[tuple[str, ...], Server] = {}
+
+        def private(name: str, *args: str) -> Server:
+            kind = SERVERS[name]
+            if kind.find() is None:
+                require_server(f"this machine has no program for {name}: {kind.hint}")
+            if (name, *args) not in started:
+                started[name, *args] = stack.enter_context(kind.private(*args))
+            return started[name, *args]
+
+        yield private
 
 
 @pytest.fixture

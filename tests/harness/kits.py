@@ -31,6 +31,9 @@ class Kit:
     folder: Path
     """Where a test may keep files."""
 
+    server_url: str | None = None
+    """The URL of a server of the test's own, instead of the one of the environment."""
+
     @property
     def caps(self) -> Capabilities:
         return TABLE[self.backend]
@@ -44,7 +47,7 @@ class Kit:
 
     def url(self, queue: str) -> str:
         """The URL of the queue's database."""
-        return os.environ[self.variable or ""]
+        return self.server_url or os.environ[self.variable or ""]
 
     def options(self, twin: str) -> dict[str, Any]:
         """Options of a transport that let many calls run at once."""

@@ -20,6 +20,7 @@ from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.backends import load
 from fairlane.backends.base import Rows
 from fairlane.program import Call
+from fairlane.transports import ASYNC, SYNC
 from tests.harness.kits import Kit
 
 Twin = Literal["sync", "async"]
@@ -223,6 +224,11 @@ class Queues:
         queue = Queue(self, name, transport)
         self._cleanup.push_async_callback(queue.close)
         return queue
+
+    def over(self, name: str, client: Any) -> Queue:
+        """A transport on a client, pool or connection of the application."""
+        kinds = SYNC if self.twin == "sync" else ASYNC
+        return Queue(self, name, kinds[self.kit.backend](client, queue=name))
 
     async def close(self) -> None:
         """Close every transport, then remove every queue."""

@@ -1,0 +1,306 @@
+"""Publishing inside the application's transactions: order, claims and drained groups beside open transactions."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fairlane import ConfigurationError, LeaseLost
+from tests.harness import LONG, SHORT, eventually
+
+pytestmark = [pytest.mark.promise(1, 3), pytest.mark.backends("postgres")]
+
+PATIENCE = 10.0
+"""Seconds after which something that must not wait counts as waiting."""
+
+
+@asynccontextmanager
+async def connected(queue) -> AsyncIterator[Any]:
+    """A connection of the application, with psycopg's own transactions; open ones are rolled back at the end."""
+    import psycopg
+
+    connection = await psycopg.AsyncConnection.connect(queue.kit.url(queue.name))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def publish(connection, queue, group_id, event, dedup_id=None):
+    """Publish as SQL, inside the connection's transaction."""
+    cursor = await connection.execute(
+        f'select "{queue.name}".publish(%s, to_json(%s::text), 0, %s)', (group_id, event, dedup_id)
+    )
+    return (await cursor.fetchone())[0]
+
+
+async def in_time(awaitable):
+    """Nothing here may wait for somebody else's transaction."""
+    return await asyncio.wait_for(awaitable, PATIENCE)
+
+
+@pytest.mark.parametrize("way", ["ack", "nack", "expiry"])
+async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_leased(queue, way):
+    """The lease acts on what was leased, not on "the head"; and what was leased comes back first, since it has been
+    seen before."""
+    await queue.publish("g", "zero")
+    zero = await queue.get()
+    async with connected(queue) as slow:
+        smaller = await publish(slow, queue, "g", "smaller")
+        larger = await in_time(queue.publish("g", "larger"))
+        assert smaller < larger
+        await queue.ack(zero)
+        lease = await in_time(queue.get(visibility=SHORT if way == "expiry" else LONG))
+        assert (lease.event, lease.seq) == ("larger", larger)
+        await slow.commit()
+    if way == "ack":
+        await queue.ack(lease)
+    else:
+        if way == "expiry":
+            await queue.expired(lease)
+        else:
+            await queue.nack(lease)
+        again = await queue.get()
+        assert (again.event, again.attempts) == ("larger", 2), "another message came between the deliveries of one"
+        with pytest.raises(LeaseLost):
+            await queue.ack(lease)
+        await queue.ack(again)
+    last = await queue.get()
+    assert (last.event, last.seq, last.attempts) == ("smaller", smaller, 1)
+    await queue.ack(last)
+    assert await queue.leftovers() == {}
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_transactions_nobody_waits_for_an_open_publisher(queue, end):
+    """A publishes and stays open; B publishes, claims and acks in the same group, which then looks empty. Guards
+    against dropping the group under A's message, and against an ack or claim that waits for A."""
+    await queue.publish("g", "first")
+    async with connected(queue) as slow:
+        await publish(slow, queue, "g", "from A")
+        await in_time(queue.publish("g", "from B"))
+        assert [event for _, event in await in_time(queue.drain())] == ["first", "from B"]
+        assert await in_time(queue.claim("w", LONG)) is None
+        await queue.publish("other", "x")
+        assert await in_time(queue.drain()) == [("other", "x")]
+        await (slow.commit() if end == "commit" else slow.rollback())
+    assert [event for _, event in await queue.drain()] == (["from A"] if end == "commit" else [])
+    assert await queue.claim("w", LONG) is None
+    assert await queue.leftovers() == {}, "a group that looks empty stayed for ever"
+
+
+async def test_transactions_a_group_that_looks_empty_hides_no_other(queue):
+    """Twenty of them stand first in line, all with open publishers."""
+    for n in range(20):
+        await queue.publish(f"g{n}", "first")
+    async with connected(queue) as slow:
+        for n in range(20):
+            await publish(slow, queue, f"g{n}", "from A")
+        assert len(await queue.drain()) == 20
+        await queue.publish("other", 1)
+        await queue.publish("other", 2)
+        await queue.ack(await in_time(queue.get()))
+        assert (await in_time(queue.get())).event == 2
+        await slow.commit()
+    assert [event for _, event in await queue.drain()] == ["from A"] * 20
+
+
+async def test_transactions_an_uncommitted_publish_is_not_delivered(queue):
+    async with connected(queue) as slow:
+        await publish(slow, queue, "g", "A")
+        assert await in_time(queue.claim("w", LONG)) is None
+        assert (await queue.status()).messages == 0
+        await slow.commit()
+    assert await queue.drain() == [("g", "A")]
+
+
+async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups_lose_nothing(queue):
+    """Transactions of up to 50 ms, a fifth of them rolled back, over few groups that workers keep empty: the classic
+    lost wake-up is a message whose group was dropped meanwhile."""
+    groups = [f"g{n}" for n in range(4)]
+    committed: list[tuple[str, str]] = []
+    drained: list[tuple[str, str]] = []
+    publishing = True
+
+    async def publisher(number):
+        async with connected(queue) as connection:
+            for count in range(30):
+                chosen = sorted(random.sample(groups, random.choice([1, 1, 2])))
+                events = [(group, f"{number}-{count}-{group}") for group in chosen]
+                for group, event in events:
+                    await publish(connection, queue, group, event)
+                await asyncio.sleep(random.choice([0, 0, 0.005, 0.02, 0.05]))
+                if random.random() < 0.2:
+                    await connection.rollback()
+                else:
+                    await connection.commit()
+                    committed.extend(events)
+
+    async def worker(number):
+        while publishing or (await queue.status()).messages:
+            lease = await queue.claim(f"w{number}", LONG)
+            if lease is None:
+                await asyncio.sleep(0.002)
+                continue
+            drained.append((lease.group_id, lease.event))
+            await queue.ack(lease)
+
+    workers = [asyncio.ensure_future(worker(n)) for n in range(4)]
+    await asyncio.wait_for(asyncio.gather(*(publisher(n) for n in range(5))), 60)
+    publishing = False
+    await asyncio.wait_for(asyncio.gather(*workers), 20)
+    assert sorted(drained) == sorted(committed), "a message was lost, or delivered twice"
+    for number in range(5):  # one publisher's transactions follow each other
+        for group in groups:
+            mine = [int(event.split("-")[1]) for name, event in drained if name == group and event[0] == str(number)]
+            assert mine == sorted(mine), "a group got out of order"
+    assert await queue.claim("w", LONG) is None
+    assert await queue.leftovers() == {}
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_transactions_an_equal_dedup_id_waits_for_the_first_transaction(queue, end):
+    async with connected(queue) as slow:
+        first = await publish(slow, queue, "g", "first", "id")
+        second = asyncio.ensure_future(queue.publish("g", "second", dedup_id="id"))
+        await eventually(lambda: waiting(queue))
+        assert not second.done()
+        await (slow.commit() if end == "commit" else slow.rollback())
+        seq = await in_time(second)
+    assert (seq == first) == (end == "commit")
+    assert [event for _, event in await queue.drain()] == ["first" if end == "commit" else "second"]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_transactions_first_publishers_of_a_new_group_wait_for_each_other(queue, end):
+    async with connected(queue) as slow:
+        await publish(slow, queue, "new", "first")
+        second = asyncio.ensure_future(queue.publish("new", "second"))
+        await eventually(lambda: waiting(queue))
+        await (slow.commit() if end == "commit" else slow.rollback())
+        await in_time(second)
+    expected = ["first", "second"] if end == "commit" else ["second"]
+    assert [event for _, event in await queue.drain()] == expected
+
+
+async def waiting(queue):
+    """Whether somebody waits for a lock in this queue, as the server says."""
+    async with connected(queue) as connection:
+        cursor = await connection.execute(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s",
+            (f'%"{queue.name}".publish%',),
+        )
+        return (await cursor.fetchone())[0] > 0
+
+
+async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and_can_be_repeated(queue):
+    """Declared: one of the two fails with 40P01, changes nothing, and succeeds when repeated."""
+    import psycopg
+
+    async with connected(queue) as one, connected(queue) as two:
+        await publish(one, queue, "a", "one")
+        await publish(two, queue, "b", "two")
+        results = await asyncio.gather(
+            publish(one, queue, "b", "one"), publish(two, queue, "a", "two"), return_exceptions=True
+        )
+        failed = [result for result in results if isinstance(result, BaseException)]
+        assert [type(error) for error in failed] == [psycopg.errors.DeadlockDetected]
+        loser = (one, two)[[isinstance(result, BaseException) for result in results].index(True)]
+        winner = two if loser is one else one
+        await loser.rollback()
+        await winner.commit()
+        for group in ("a", "b"):
+            await publish(loser, queue, group, "again")
+        await loser.commit()
+    drained = await queue.drain()
+    assert sorted(group for group, _ in drained) == ["a", "a", "b", "b"]
+    assert [event for _, event in drained].count("again") == 2
+
+
+def client(queue, **options):
+    """A connection as an application of this twin has it."""
+    import psycopg
+
+    kind = psycopg.Connection if queue.twin == "sync" else psycopg.AsyncConnection
+    return queue.call(kind.connect, queue.kit.url(queue.name), **options)
+
+
+async def test_transactions_operations_on_a_given_connection_join_its_transaction(queue, queues):
+    connection = await client(queue)
+    mine = queues.over(queue.name, connection)
+    await mine.publish("g", "lost")
+    await mine.call(connection.rollback)
+    assert await queue.claim("w", LONG) is None
+    await mine.publish("g", "kept")
+    assert await queue.claim("w", LONG) is None, "it was visible before the commit"
+    await mine.call(connection.commit)
+    lease = await mine.get()
+    assert lease.event == "kept"
+    await mine.ack(lease)
+    await mine.call(connection.rollback)  # the claim and the ack never happened
+    lease = await queue.get()
+    assert (lease.event, lease.attempts) == ("kept", 1)
+    await mine.close()
+    assert not connection.closed, "closing the transport closed the application's connection"
+    await queue.call(connection.close)
+
+
+async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
+    """Guards against now(), which is the time of the transaction's start."""
+    await queue.publish("g", 1)
+    await queue.publish("h", 1)
+    connection = await client(queue)
+    mine = queues.over(queue.name, connection)
+    await queue.call(connection.execute, "select pg_sleep(0.3)")
+    before = await queue.now()
+    lease = await mine.get("w", 5)
+    assert lease.expires_at >= before + timedelta(seconds=5)
+    await queue.call(connection.execute, "select pg_sleep(0.1)")
+    extended = await mine.extend(lease, 5)
+    assert extended.expires_at >= lease.expires_at + timedelta(seconds=0.1)
+    await mine.nack(lease)
+    await mine.call(connection.commit)
+    assert await queue.line() == ["h", "g"]
+    await queue.call(connection.close)
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
+async def test_transactions_of_a_stricter_isolation_level_are_refused(queue, queues, level):
+    """There the second look of ack cannot see a message that was just committed, and would drop its group."""
+    import psycopg
+
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    connection = await client(queue)
+    if queue.twin == "sync":
+        connection.isolation_level = psycopg.IsolationLevel[level]
+    else:
+        await connection.set_isolation_level(psycopg.IsolationLevel[level])
+    mine = queues.over(queue.name, connection)
+    for refused in (
+        lambda: mine.claim("w", LONG),
+        lambda: mine.ack(lease),
+        lambda: mine.nack(lease),
+        lambda: mine.extend(lease, LONG),
+    ):
+        with pytest.raises(ConfigurationError, match="READ COMMITTED"):
+            await refused()
+        await mine.call(connection.rollback)
+    await mine.publish("g", 2)
+    await mine.call(connection.commit)
+    await queue.call(connection.close)
+    await queue.ack(lease)
+    assert await queue.drain() == [("g", 2)]
+
+
+async def test_transactions_of_a_stricter_default_isolation_level_are_refused(queue):
+    url = queue.kit.url(queue.name)
+    mark = "&" if "?" in url else "?"
+    strict = await queue.another(url=f"{url}{mark}options=-c%20default_transaction_isolation%3Dserializable")
+    with pytest.raises(ConfigurationError, match="READ COMMITTED"):
+        await strict.claim("w", LONG)
