@@ -52,6 +52,10 @@ class Queue:
             return await in_thread(method, *args, **kwargs)
         return await method(*args, **kwargs)
 
+    async def call_blocking(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call something that blocks, whichever twin this is."""
+        return await in_thread(function, *args, **kwargs)
+
     async def publish(self, *args: Any, **kwargs: Any) -> int:
         return await self.call(self.transport.publish, *args, **kwargs)
 

@@ -39,6 +39,8 @@ class Settings:
         check_queue(self.queue)
         if self.new_groups not in (None, *NEW_GROUPS):
             raise ConfigurationError(f"new_groups must be first or arrival: {self.new_groups!r}")
+        if self.new_groups == "arrival" and self.backend == "memory":
+            raise ConfigurationError('a queue in memory is not migrated: use InMemoryTransport(MemoryStore("arrival"))')
         roles = (self.owner_role, self.app_role, self.reader_role)
         if any(roles) and self.backend != "postgres":
             raise ConfigurationError(f"roles are for postgres; {self.backend} has none: leave them out")

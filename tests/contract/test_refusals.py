@@ -1,0 +1,139 @@
+"""Promise 13: what a backend cannot keep it refuses; and what is wrongly set up says what to do."""
+
+import contextlib
+
+import pytest
+
+import fairlane
+from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError, SchemaNotReady, UnsupportedByBackend
+from tests.harness import LONG
+from tests.servers.base import free_port
+
+pytestmark = pytest.mark.promise(13)
+
+
+@pytest.mark.lacks("priorities")
+async def test_refusal_of_priorities_where_there_are_none(queue):
+    for refused in (lambda: queue.publish("g", 1, 3), lambda: queue.claim("w", LONG, 1)):
+        with pytest.raises(UnsupportedByBackend):
+            await refused()
+    assert await queue.claim("w", LONG) is None
+
+
+@pytest.mark.lacks("new_groups_arrival")
+async def test_refusal_of_new_groups_arrival_where_there_is_none(queues):
+    with pytest.raises((UnsupportedByBackend, ConfigurationError)):
+        await queues.make(new_groups="arrival")
+
+
+async def test_refusal_of_options_that_a_backend_does_not_have(queue):
+    with pytest.raises(ConfigurationError, match="no_such_option"):
+        await queue.another(no_such_option=1)
+
+
+async def test_refusal_of_a_queue_that_is_not_migrated(queues):
+    """With the command to run, and without making anything."""
+    queue = await queues.make()
+    if queue.caps.reach == "process":
+        pytest.skip("declared: a queue in memory is made when it is first used")
+    name = queues.fresh_name()
+    with pytest.raises(SchemaNotReady) as caught:
+        await queues.open(name)
+    assert (caught.value.queue, caught.value.found) == (name, None)
+    assert f"fairlane migrate --queue {name}" in str(caught.value)
+
+
+async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues):
+    queue = await queues.make()
+    if queue.caps.reach == "process":
+        pytest.skip("declared: a queue in memory is made when it is first used")
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    await queue.call_blocking(fairlane.migrate.downgrade, queue.kit.url(queue.name), queue=queue.name, revision="base")
+    for use in (
+        lambda: queue.publish("g", 1),
+        lambda: queue.claim("w", LONG),
+        lambda: queue.ack(lease),
+        lambda: queue.nack(lease),
+        lambda: queue.extend(lease, LONG),
+        lambda: queue.status(),
+        lambda: queue.groups(),
+        lambda: queue.messages("g"),
+    ):
+        with pytest.raises(SchemaNotReady):
+            await use()
+    await queue.call_blocking(fairlane.migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
+    await queue.publish("g", 2)
+    assert await queue.drain() == [("g", 2)], "the transport did not recover"
+
+
+UNREACHABLE = {
+    "postgres": "postgresql://user:secret-word@127.0.0.1:{port}/db",
+    "redis": "redis://user:secret-word@127.0.0.1:{port}/0",
+    "rqlite": "rqlite://user:secret-word@127.0.0.1:{port}",
+    "libsql": "libsql+http://:secret-word@127.0.0.1:{port}",
+    "mongo": "mongodb://user:secret-word@127.0.0.1:{port}/db",
+    "sqs": "sqs://user:secret-word@eu-central-1/?endpoint=http://127.0.0.1:{port}",
+}
+
+
+@pytest.mark.backends("postgres", "redis", "redis-cluster", "rqlite")
+async def test_refused_connections_are_one_typed_error_without_the_password(queue):
+    url = UNREACHABLE[queue.caps.backend].format(port=free_port())
+    if "cluster" in queue.kit.url(queue.name):
+        url = url.replace("redis:", "redis+cluster:").removesuffix("/0")
+    with pytest.raises(BackendUnavailable) as caught:
+        await queue.another(url=url, startup_timeout=0.1)
+    assert "127.0.0.1" in str(caught.value)
+    error: BaseException | None = caught.value
+    while error is not None:  # a traceback shows the causes too
+        assert "secret-word" not in f"{error} {error!r} {error.args}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.backends("postgres", "redis")
+async def test_refused_credentials_are_one_typed_error_without_the_password(queue):
+    head, _, rest = queue.kit.url(queue.name).partition("://")
+    address = rest.rpartition("@")[2]
+    with pytest.raises(AuthenticationFailed) as caught:
+        await queue.another(url=f"{head}://nobody:secret-word@{address}", startup_timeout=0.1)
+    assert "secret-word" not in str(caught.value)
+
+
+@pytest.mark.backends("redis")
+async def test_refusal_of_a_redis_that_would_evict_messages(queues, servers):
+    server = servers("redis", "--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb")
+    queues.kit.server_url = server.url
+    with pytest.raises(ConfigurationError, match="noeviction"):
+        await queues.make()
+    queues.kit.server_url = f"{server.url}?allow_eviction=1"
+    queue = await queues.make()
+    await queue.publish("g", 1)
+    with pytest.raises(ConfigurationError, match="noeviction"):
+        await queue.another(url=server.url)
+    assert await queue.drain() == [("g", 1)]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/q.db", "sqlite:///q.db?no_such=1"]
+)
+async def test_refusal_of_sqlite_urls_that_are_no_file(queue, url):
+    with pytest.raises(ConfigurationError):
+        await queue.another(url=url)
+
+
+@pytest.mark.backends("sqlite")
+async def test_refusal_of_a_missing_file_makes_none(queue, folder):
+    with pytest.raises(SchemaNotReady):
+        await queue.another(url=f"sqlite:///{folder}/missing.db", startup_timeout=0)
+    assert not (folder / "missing.db").exists()
+    with contextlib.suppress(SchemaNotReady):
+        await queue.another(url=f"sqlite:///{folder}/queue.db%3Fx")
+    assert sorted(path.name for path in folder.iterdir() if "?" in path.name) == []
+
+
+async def test_refusal_of_what_memory_cannot_keep_is_not_silent():
+    """A migration makes nothing for memory, so it must not take a choice and forget it."""
+    with pytest.raises((UnsupportedByBackend, ConfigurationError)):
+        fairlane.migrate.upgrade("memory://", queue="some_queue", new_groups="arrival")
