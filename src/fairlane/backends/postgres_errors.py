@@ -25,6 +25,7 @@ NOT_THERE = frozenset({"3F000", "42P01", "42883"})
 _MALFORMED_TEXT = "22P02"
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006"})
 _FULL = frozenset({"53000", "53100", "53200"})
+_NOT_PREPARED = frozenset({"26000", "42P05"})
 _REFUSED = frozenset({"28000", "28P01", "42501"})
 
 # While connecting, libpq passes on no SQLSTATE, only the server's words (in its own language) and these codes of
@@ -51,6 +52,11 @@ def translate(error: BaseException, host: str) -> Exception | None:
         return BackendFull("postgres", host, text)
     if state == "3D000":
         return ConfigurationError(f"postgres at {host}: {text}; create the database, or correct the URL")
+    if state in _NOT_PREPARED:
+        return ConfigurationError(
+            f"postgres at {host}: {text}; a pooler hands every transaction to another server connection: "
+            "connect with prepare_threshold=None"
+        )
     if state == WRONG_ISOLATION:
         return ConfigurationError(
             f"postgres at {host}: {text}; claim, ack, nack and extend work in READ COMMITTED transactions only: "
