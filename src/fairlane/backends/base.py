@@ -21,6 +21,9 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revis
 from fairlane.program import Call, Program
 
 Rows = Sequence[Sequence[Any]]
+FRESH = "fairlane:"
+"""What a dedup id begins with that no caller gave."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -144,7 +147,7 @@ class ProcedureCore(Core):
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
         if dedup_id is None and self.always_dedup:
-            dedup_id = str(uuid4())
+            dedup_id = f"{FRESH}{uuid4()}"
         arguments = {
             "p_group_id": group_id,
             "p_event": payload,
@@ -208,6 +211,8 @@ class ProcedureCore(Core):
     def _message(self, row: Sequence[Any]) -> MessageStatus:
         group_id, seq, state, position, attempts, dedup_id, published_at, age_seconds, event = row
         when = self.instant(published_at)
+        if dedup_id is not None and dedup_id.startswith(FRESH):
+            dedup_id = None
         return MessageStatus(group_id, seq, state, position, attempts, dedup_id, when, age_seconds, event)
 
 
