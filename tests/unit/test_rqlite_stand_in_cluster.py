@@ -159,7 +159,7 @@ def test_without_a_majority_nothing_is_written(cluster, nodes):
 
 
 def test_a_long_log_is_replaced_by_a_snapshot(cluster, nodes, monkeypatch):
-    monkeypatch.setattr("tests.servers.rqlite.raft.LOG_ENTRIES", 10)
+    monkeypatch.setattr("tests.servers.rqlite.raft.LOG_STATEMENTS", 10)
     cluster.freeze_node(2)
     for _ in range(25):
         nodes[0].execute("insert into t(name) values('a')")

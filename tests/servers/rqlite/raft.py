@@ -20,7 +20,7 @@ from .bodies import Result, Statement
 from .database import Database, Kind
 from .faults import LEADERSHIP_LOST
 
-LOG_ENTRIES = 5_000  # beyond these the other nodes apply the log, and it is cut
+LOG_STATEMENTS = 1_000  # beyond these the other nodes apply the log, and it is cut: all wait for that
 LOG_CHARACTERS = 20_000_000
 NEVER = float("inf")
 
@@ -80,6 +80,7 @@ class Raft:
         self._elect_at = NEVER
         self._log: list[Entry] = []
         self._log_size = 0
+        self._log_statements = 0
         self._log_start = 0
         self._lock = threading.RLock()
 
@@ -115,7 +116,7 @@ class Raft:
                 self._append(entry)
                 node.applied += 1
                 results = node.database.run(entry.kind, entry.statements, entry.transaction)
-            if len(self._log) > LOG_ENTRIES or self._log_size > LOG_CHARACTERS:
+            if self._log_statements > LOG_STATEMENTS or self._log_size > LOG_CHARACTERS:
                 self._cut_log()
             return results
 
@@ -200,6 +201,7 @@ class Raft:
         if len(self.nodes) > 1:
             self._log.append(entry)
             self._log_size += entry.size
+            self._log_statements += len(entry.statements)
         else:
             self._log_start += 1
 
@@ -220,4 +222,4 @@ class Raft:
                 self._catch_up(node)
         self._log_start += len(self._log)
         self._log.clear()
-        self._log_size = 0
+        self._log_size = self._log_statements = 0
