@@ -19,10 +19,16 @@ from fairlane.errors import ConfigurationError
 from fairlane.urls import host_of
 
 MAX_CONNECTIONS = 64
-DEFAULTS: dict[str, Any] = {"socket_connect_timeout": 5.0, "socket_timeout": 30.0, "socket_keepalive": True}
-"""Options of the driver that a URL may override: without them a dead server would hang a worker for ever."""
+DEFAULTS: dict[str, Any] = {
+    # without these a dead server would hang a worker for ever
+    "socket_connect_timeout": 5.0,
+    "socket_timeout": 30.0,
+    "socket_keepalive": True,
+    # in version 3 the driver waits for pushed messages, and no longer sees when a server has closed an idle connection
+    "protocol": 2,
+}
+"""Options of the driver that a URL may override."""
 
-_PREFIX = "redis+cluster"
 _TRUE = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 

@@ -24,7 +24,7 @@ BACKEND_NAME = "redis"
 _KEYS_TEMPLATE = "lua/keys.lua.j2"
 _MICROSECONDS = 1_000_000
 
-Argument = bytes | int
+Argument = bytes | str | int
 Arguments = Mapping[str, Any]
 
 
@@ -75,6 +75,12 @@ _ARGV: dict[str, Callable[[Arguments], tuple[Argument, ...]]] = {
 }
 
 
+def _bulk(argument: Argument) -> bytes:
+    """Return an argument as a bulk string of the Redis protocol."""
+    data = argument if isinstance(argument, bytes) else str(argument).encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
 def _command(operation: str) -> str:
     """Return the command for a function; for those that only look, the one that needs no right to write."""
     return "FCALL_RO" if operation == "revision" or operation.endswith("_status") else "FCALL"
@@ -87,14 +93,22 @@ class Calls:
         keys = keys_of(queue)
         self.key = keys[0]
         encoded = [key.encode() for key in keys]
-        self._fixed = {
+        self._fixed: dict[str, tuple[Argument, ...]] = {
             operation: (_command(operation), f"{queue}_{operation}".encode(), len(keys), *encoded)
             for operation in _ARGV
         }
 
+        self._heads = {operation: b"".join(map(_bulk, fixed)) for operation, fixed in self._fixed.items()}
+
     def command(self, request: Call) -> tuple[Any, ...]:
-        """Return the command for a request."""
+        """Return the command for a request, as arguments of the driver."""
         return self._fixed[request.operation] + _ARGV[request.operation](request.arguments)
+
+    def packed(self, request: Call) -> bytes:
+        """Return the command for a request as it goes over the wire."""
+        argv = _ARGV[request.operation](request.arguments)
+        size = len(self._fixed[request.operation]) + len(argv)
+        return b"*%d\r\n%b%b" % (size, self._heads[request.operation], b"".join(map(_bulk, argv)))
 
 
 def _seconds(micros: int | None) -> float | None:

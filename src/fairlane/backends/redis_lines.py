@@ -1,0 +1,210 @@
+"""Lines to Redis: each sends one request, exactly once, and returns the reply with its texts as bytes.
+
+They use the driver's connections and not its `execute_command`, which may be set to repeat what got no answer (and is,
+in recent releases, unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections import deque
+from typing import Any, Protocol
+
+import redis
+import redis.asyncio
+from redis.client import NEVER_DECODE
+
+from fairlane.backends import redis_address as addresses
+from fairlane.backends.redis_wire import Calls
+from fairlane.program import Call
+
+
+class Line(Protocol):
+    """Serves many threads."""
+
+    def send(self, request: Call) -> Any: ...
+    def close(self) -> None: ...
+
+
+class AsyncLine(Protocol):
+    """Serves many tasks. A call must not be cancelled; the executor sees to that."""
+
+    async def send(self, request: Call) -> Any: ...
+    async def close(self) -> None: ...
+
+
+class OwnLine:
+    """A single server, on connections of our own.
+
+    The driver's pool and its way of packing a command take longer than the server needs to carry the command out, so
+    both are done here: a list of free connections, and commands that are packed but for their last arguments.
+    """
+
+    def __init__(self, calls: Calls, address: addresses.Address) -> None:
+        self._calls = calls
+        self._make: Any = addresses.make_pool(address).make_connection
+        self._limit = address.max_connections
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._free: deque[Any] = deque()
+        self._slots = threading.BoundedSemaphore(self._limit)
+        self._process = os.getpid()
+
+    def send(self, request: Call) -> Any:
+        packed = self._calls.packed(request)
+        if self._process != os.getpid():
+            self._start()  # a fork must not share its parent's connections
+        with self._slots:
+            connection = self._checkout()
+            try:
+                connection.send_packed_command((packed,))
+                return connection.read_response(disable_decoding=True)
+            except redis.exceptions.ResponseError:
+                raise  # a whole reply: the connection is as good as before
+            except BaseException:
+                connection.disconnect()
+                raise
+            finally:
+                self._give_back(connection)
+
+    def _checkout(self) -> Any:
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._make()
+        try:
+            connection.connect()
+            if _is_stale(connection):
+                connection.disconnect()
+                connection.connect()
+        except BaseException:
+            connection.disconnect()
+            self._give_back(connection)
+            raise
+        return connection
+
+    def _give_back(self, connection: Any) -> None:
+        if self._closed:
+            connection.disconnect()
+        else:
+            self._free.append(connection)
+
+    def close(self) -> None:
+        self._closed = True
+        while self._free:
+            self._free.pop().disconnect()
+
+
+def _is_stale(connection: Any) -> bool:
+    """Tell whether the server has closed an idle connection, which then can be read, or something unread is left."""
+    try:
+        return bool(connection.can_read())
+    except (redis.exceptions.RedisError, OSError):
+        return True
+
+
+class PoolLine:
+    """Whatever stands behind a connection pool of the application: a server, or Sentinel."""
+
+    def __init__(self, calls: Calls, pool: Any) -> None:
+        self._calls = calls
+        self._pool = pool
+        self._checkout = _checkout_arguments(pool)
+
+    def send(self, request: Call) -> Any:
+        connection = self._pool.get_connection(*self._checkout)
+        try:
+            connection.send_command(*self._calls.command(request))
+            return connection.read_response(disable_decoding=True)
+        except redis.exceptions.ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self._pool.release(connection)
+
+    def close(self) -> None:
+        """Do nothing: the pool is the application's."""
+
+
+class ClusterLine:
+    """A cluster. Naming the node keeps the driver from repeating a call, yet not from following MOVED and ASK."""
+
+    def __init__(self, calls: Calls, *, address: addresses.Address | None = None, client: Any = None) -> None:
+        self._calls = calls
+        self._address = address
+        self._client = client
+        self._lock = threading.Lock()
+
+    def send(self, request: Call) -> Any:
+        client = self._client or self._connect()
+        node = client.get_node_from_key(self._calls.key)
+        return client.execute_command(*self._calls.command(request), target_nodes=node, **{NEVER_DECODE: True})
+
+    def _connect(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                assert self._address is not None
+                self._client = addresses.make_cluster(self._address)
+            return self._client
+
+    def close(self) -> None:
+        if self._client is not None and self._address is not None:
+            self._client.close()
+
+
+class AsyncPoolLine:
+    """A connection pool of asyncio, of our own or the application's."""
+
+    def __init__(self, calls: Calls, pool: Any) -> None:
+        self._calls = calls
+        self._pool = pool
+        self._checkout = _checkout_arguments(pool)
+
+    async def send(self, request: Call) -> Any:
+        connection = await self._pool.get_connection(*self._checkout)
+        try:
+            await connection.send_command(*self._calls.command(request))
+            return await connection.read_response(disable_decoding=True)
+        except redis.exceptions.ResponseError:
+            raise
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await self._pool.release(connection)
+
+    async def close(self) -> None:
+        await self._pool.disconnect()
+
+
+class AsyncClusterLine:
+    """A cluster, for asyncio."""
+
+    def __init__(self, calls: Calls, *, address: addresses.Address | None = None, client: Any = None) -> None:
+        self._calls = calls
+        self._address = address
+        self._client = client
+
+    async def send(self, request: Call) -> Any:
+        if self._client is None:
+            assert self._address is not None
+            self._client = addresses.make_async_cluster(self._address)
+        client = await self._client.initialize()
+        node = client.get_node_from_key(self._calls.key)
+        return await client.execute_command(*self._calls.command(request), target_nodes=node, **{NEVER_DECODE: True})
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def _checkout_arguments(pool: Any) -> tuple[str, ...]:
+    """Return what this release of the driver wants for a connection: before 5.3 the name of a command."""
+    name = inspect.signature(pool.get_connection).parameters.get("command_name")
+    return ("FCALL",) if name is not None and name.default is inspect.Parameter.empty else ()
