@@ -1,0 +1,229 @@
+"""All promises at once: random operations on every backend and on a model, side by side.
+
+Guards against what nobody thought of: an order of publishes, claims with floors, stale and current leases, expiries,
+delays and duplicates after which a backend and `model.Model` differ. Hypothesis makes the shortest such example.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from fairlane import Lease, LeaseLost
+from tests.contract.model import Model
+from tests.harness import LONG, Queues
+
+pytestmark = pytest.mark.promise(1, 2, 3, 5, 6, 8, 9)
+
+BRIEF = 0.02
+"""A visibility or delay that is waited for."""
+
+GROUPS = ["a", "A", "b:{}", "\N{PILE OF POO}"]
+DEDUP_IDS = ["x", "X"]
+
+groups = st.sampled_from(GROUPS)
+events = st.one_of(st.none(), st.integers(-9, 9), st.text(max_size=3), st.lists(st.booleans(), max_size=2))
+priorities = st.integers(0, 4)
+which = st.integers(0, 2**16)
+
+
+class Machine(RuleBasedStateMachine):
+    """One queue and its model. The backend, the twin and the event loop come from the test."""
+
+    kit: Any
+    twin: Any
+    folder: Any
+    runner: asyncio.Runner
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues = Queues(self.kit, self.twin, self.folder)
+        self.queue = self.wait(self.queues.make())
+        self.model = Model()
+        self.leases: list[Lease] = []  # all that were ever given, stale ones included
+        self.caps = self.kit.caps
+
+    def wait(self, awaitable: Any) -> Any:
+        return self.runner.run(awaitable)
+
+    def teardown(self) -> None:
+        self.wait(self.queues.close())
+
+    def some_lease(self, number: int) -> Lease:
+        """The newest ones more often: most of the older ones are stale."""
+        recent = self.leases[-6:] if number % 4 else self.leases
+        return recent[number // 4 % len(recent)]
+
+    # Publishing
+
+    @rule(group=groups, event=events, priority=priorities)
+    def publish(self, group: str, event: Any, priority: int) -> None:
+        self._publish(group, event, priority, None)
+
+    @rule(group=groups, event=events, priority=priorities, dedup_id=st.sampled_from(DEDUP_IDS))
+    def publish_with_dedup(self, group: str, event: Any, priority: int, dedup_id: str) -> None:
+        self._publish(group, event, priority, dedup_id if self.caps.dedup_seconds is None else None)
+
+    def _publish(self, group: str, event: Any, priority: int, dedup_id: str | None) -> None:
+        if not self.caps.priorities:
+            priority = 0
+        seq = self.wait(self.queue.publish(group, event, priority, dedup_id=dedup_id))
+        newest = max((m.seq for g in self.model.groups.values() for m in g.messages), default=0)
+        assert self.model.publish(seq, group, event, priority, dedup_id) == seq
+        assert seq > newest or dedup_id is not None
+
+    # Claiming
+
+    @rule(floor=priorities)
+    def claim(self, floor: int) -> None:
+        self._claim(floor)
+
+    @rule()
+    def claim_any(self) -> None:
+        self._claim(0)
+
+    def _claim(self, floor: int) -> Lease | None:
+        if not self.caps.priorities:
+            floor = 0
+        line = self.model.line(floor)
+        lease = self.wait(self.queue.claim("worker", LONG, floor))
+        assert (lease is None) == (not line), f"got {lease}, the line is {line}"
+        if lease is None:
+            return None
+        assert lease.group_id in line
+        assert lease.group_id == line[0] or not self.caps.fairness, f"got {lease.group_id}, the line is {line}"
+        assert lease.token not in {old.token for old in self.leases}
+        message = self.model.claim(lease.group_id, lease.token)
+        assert (lease.seq, lease.event) == (message.seq, message.event)
+        assert type(lease.event) is type(message.event)
+        assert lease.attempts == self.model.groups[lease.group_id].attempts
+        self.leases.append(lease)
+        return lease
+
+    @rule(count=st.integers(1, 3), floor=st.sampled_from([0, 0, 0, 2, 4]))
+    def claim_and_abandon(self, count: int, floor: int) -> None:
+        """Several leases that run out one after the other, before anybody claims again."""
+        taken = [lease for lease in [self._claim(floor) for _ in range(count)] if lease]
+        short = [self.wait(self.queue.extend(lease, BRIEF)) for lease in taken]
+        if short:
+            self.wait(self.queue.expired(*short))
+        for lease in taken:
+            self.model.expire(lease.group_id)
+
+    # Giving back, with leases of any age
+
+    def _try(self, lease: Lease, operation: Any) -> bool:
+        """Carry out an operation that must succeed exactly if the model says that the lease holds."""
+        if self.model.holds(lease.group_id, lease.token):
+            if self.caps.extend_after_expiry or self.model.groups[lease.group_id].blocked:
+                self.wait(operation())
+                return True
+            return False
+        try:
+            self.wait(operation())
+        except LeaseLost:
+            return False
+        raise AssertionError(f"a stale lease on {lease.group_id!r} was accepted")
+
+    @precondition(lambda self: self.leases)
+    @rule(number=which)
+    def ack(self, number: int) -> None:
+        lease = self.some_lease(number)
+        if self._try(lease, lambda: self.queue.ack(lease)):
+            self.model.ack(lease.group_id)
+
+    @precondition(lambda self: self.leases)
+    @rule(number=which)
+    def nack(self, number: int) -> None:
+        lease = self.some_lease(number)
+        if self._try(lease, lambda: self.queue.nack(lease)):
+            self.model.nack(lease.group_id, parked=False)
+
+    @precondition(lambda self: self.leases)
+    @rule(number=which)
+    def park(self, number: int) -> None:
+        lease = self.some_lease(number)
+        if self._try(lease, lambda: self.queue.nack(lease, 3600)):
+            self.model.nack(lease.group_id, parked=True)
+
+    @precondition(lambda self: self.leases and self.caps.inspect_messages)
+    @rule(number=which)
+    def park_and_wait(self, number: int) -> None:
+        lease = self.some_lease(number)
+        if self._try(lease, lambda: self.queue.nack(lease, BRIEF)):
+            self.wait(self.queue.unparked(lease.group_id))
+            self.model.nack(lease.group_id, parked=False)
+
+    @precondition(lambda self: self.leases)
+    @rule(number=which)
+    def extend(self, number: int) -> None:
+        lease = self.some_lease(number)
+        if self._try(lease, lambda: self.queue.extend(lease, 2 * LONG)):
+            self.model.extend(lease.group_id)
+
+    @precondition(lambda self: self.leases)
+    @rule(number=which)
+    def let_run_out(self, number: int) -> None:
+        lease = self.some_lease(number)
+        if self._try(lease, lambda: self._expire(lease)):
+            self.model.expire(lease.group_id)
+
+    async def _expire(self, lease: Lease) -> None:
+        await self.queue.expired(await self.queue.extend(lease, BRIEF))
+
+    # Looking
+
+    @precondition(lambda self: self.caps.exact_counts)
+    @invariant()
+    def counts_agree(self) -> None:
+        status = self.wait(self.queue.status())
+        states = [group.state for group in self.model.groups.values()]
+        expected = [len(states), *(states.count(state) for state in ("ready", "in_flight", "parked"))]
+        assert [status.groups, status.ready, status.in_flight, status.parked] == expected
+        assert status.messages == sum(len(group.messages) for group in self.model.groups.values())
+
+    @precondition(lambda self: self.caps.inspect_messages)
+    @rule()
+    def look(self) -> None:
+        rows = {row.group_id: row for row in self.wait(self.queue.groups())}
+        assert set(rows) == set(self.model.groups)
+        for name, group in self.model.groups.items():
+            row = rows[name]
+            expected = (group.state, group.priority, len(group.messages), group.attempts)
+            assert (row.state, row.priority, row.depth, row.attempts) == expected
+            messages = self.wait(self.queue.messages(name))
+            assert [(m.seq, m.event, m.dedup_id) for m in messages] == [
+                (m.seq, m.event, m.dedup_id) for m in group.messages
+            ]
+        if self.caps.fairness:
+            assert [name for name in rows if rows[name].state == "ready"] == self.model.line()
+
+    @rule()
+    def drain(self) -> None:
+        """What is claimable, to the end; a queue with nothing else in it must then be empty."""
+        while (lease := self._claim(0)) is not None:
+            self.wait(self.queue.ack(lease))
+            self.model.ack(lease.group_id)
+        if not self.model.groups:
+            assert self.wait(self.queue.leftovers()) == {}
+
+
+@pytest.mark.cluster
+def test_stateful_every_backend_does_what_the_model_does(arm, folder):
+    kit, twin = arm
+    kit.folder = folder
+    with asyncio.Runner() as runner:
+        bound = type("Machine", (Machine,), {"kit": kit, "twin": twin, "folder": folder, "runner": runner})
+        run_state_machine_as_test(
+            bound,
+            settings=settings(
+                max_examples=12 if kit.caps.tested_messages >= 10_000 else 4,
+                stateful_step_count=40,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
