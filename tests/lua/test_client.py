@@ -24,6 +24,7 @@ from tests.lua.proxy import Moment, proxied
 from tests.lua.servers import VARIABLES, connect, missing, private
 from tests.lua.twins import TWINS, Twin, from_url, on_client
 from tests.servers.base import free_port
+from tests.servers.redis import Redis
 
 Maker = Any
 
