@@ -264,7 +264,7 @@ class RqliteKit(Kit):
         from fairlane.backends.rqlite_wire import Batch, delivered
         from fairlane.program import run
 
-        executor = RqliteExecutor.from_url(self.url(queue), queue)
+        executor = RqliteExecutor.from_url(self.url(queue), queue, timeout=60)
         try:
             rows: list[Rows] = run(delivered(Batch(tuple(statements), reads), repeatable=False), executor.execute)
             return rows
@@ -276,8 +276,8 @@ class RqliteKit(Kit):
 
         statements = Statements(queue, "rqlite")
         answers: list[Rows] = []
-        for start in range(0, len(calls), 1000):
-            answers += self.send(queue, [(statements[call], call.arguments) for call in calls[start : start + 1000]])
+        for start in range(0, len(calls), 200):  # all other requests wait for one, so keep it short
+            answers += self.send(queue, [(statements[call], call.arguments) for call in calls[start : start + 200]])
         return answers
 
     def now(self, queue: str) -> datetime:

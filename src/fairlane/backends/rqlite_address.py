@@ -19,7 +19,7 @@ PORT = 4001
 TIMEOUT = 10.0
 """Seconds for one request: rqlite itself gives a write up to 10 to get into its log."""
 
-RETRY_SECONDS = 15.0
+RETRY_SECONDS = 10.0
 """Seconds for which an operation is tried again: a new leader takes about 2 with rqlite's defaults, rarely 5."""
 
 CONNECT_TIMEOUT = 3.0

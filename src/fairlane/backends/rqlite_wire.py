@@ -109,11 +109,11 @@ def delivered(request: Call | Batch, *, repeatable: bool, patience: float | None
             uncertain = uncertain or failure.uncertain
             round_over = failure.pause or tries > failure.nodes
             limit = failure.patience if patience is None else patience
-            late = time.monotonic() - began + (pause if round_over else 0.0) >= limit
-            if (uncertain and not repeatable) or (late and (round_over or failure.uncertain)):
+            left = limit - (time.monotonic() - began)
+            if (uncertain and not repeatable) or (left <= 0 and (round_over or failure.uncertain)):
                 raise failure.error(uncertain=uncertain) from failure.__cause__
         if round_over:
-            yield Sleep(pause * random.uniform(0.5, 1.0))
+            yield Sleep(min(left, pause * random.uniform(0.5, 1.0)))
             tries, pause = 0, min(2 * pause, PAUSE[1])
 
 

@@ -1,0 +1,71 @@
+"""Queues on a stand-in cluster of the test's own, which can be broken; every test runs for both twins.
+
+The contract suite runs on rqlite as on every other backend; what is here goes wrong on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import Queue, Queues
+from tests.harness.kits import RqliteKit
+from tests.servers import rqlite
+from tests.servers.rqlite import Cluster
+
+
+class BreakableKit(RqliteKit):
+    """A cluster of this test's own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def url(self, queue: str) -> str:
+        return self.cluster.url
+
+    def drop(self, queue: str) -> None:
+        """Do nothing: the cluster goes with the test."""
+
+
+@pytest.fixture(params=["sync", "async"])
+def twin(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with rqlite.private(nodes=3, auth="worker:secret") as made:
+        yield made
+
+
+@pytest.fixture
+async def queues(cluster: Cluster, twin: str, folder: Path) -> AsyncIterator[Queues]:
+    made = Queues(BreakableKit(cluster), twin, folder)  # type: ignore[arg-type]
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def queue(queues: Queues, cluster: Cluster) -> Queue:
+    """A fresh queue; nothing has been seen by the cluster yet."""
+    made = await queues.make()
+    cluster.forget_seen()
+    return made
+
+
+def posts(cluster: Cluster) -> list[tuple[int, str]]:
+    """The node and the endpoint of each request so far."""
+    return [(seen.node, seen.path) for seen in cluster.seen]
+
+
+def sent(cluster: Cluster, endpoint: str = "execute") -> int:
+    """How many requests there were to an endpoint."""
+    return sum(seen.path == f"/db/{endpoint}" for seen in cluster.seen)
+
+
+def executor(queue: Queue) -> Any:
+    """The driver's side of a queue."""
+    return queue.transport._executor

@@ -1,0 +1,311 @@
+"""Promise 9 on rqlite: every fault, in the middle of every operation, for both twins.
+
+Whatever happens on the way, no message is lost, doubled or moved, no lease of anybody else is touched, and what the
+caller is told is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairlane import BackendUnavailable, LeaseLost
+from tests.harness import LONG, SHORT, eventually
+from tests.harness.queues import in_thread
+
+pytestmark = pytest.mark.promise(9)
+
+TIMEOUT = 1.0
+SLOW = 1.6
+
+# What is certain: the request was not applied, so the transport sends it again by itself.
+CERTAIN = {
+    "another leader": lambda cluster: cluster.change_leader(2),
+    "no leader for a moment": lambda cluster: cluster.lose_leader(0.3),
+    "the leader is down": lambda cluster: cluster.stop_node(cluster.leader),
+    "a follower is down": lambda cluster: cluster.stop_node(2),
+    "the next leader's predecessor is down": lambda cluster: (cluster.change_leader(1), cluster.stop_node(0)),
+}
+# What is not: the request may have been applied. In these cases it was, ...
+APPLIED = {
+    "the answer is lost": lambda cluster: cluster.faults.drop_answers(1, endpoint="execute"),
+    "the leadership is lost, yet it is written": lambda cluster: cluster.faults.raft_error(1, applied=True),
+    "the answer comes too late": lambda cluster: cluster.faults.slow(SLOW, 1, after=True, endpoint="execute"),
+}
+# ... and in these not.
+NOT_APPLIED = {
+    "the connection breaks first": lambda cluster: cluster.faults.refuse(1, endpoint="execute"),
+    "the leadership is lost, and nothing is written": lambda cluster: cluster.faults.raft_error(1),
+    "a proxy's 502": lambda cluster: cluster.faults.reply(502, "bad gateway", endpoint="execute"),
+    "a proxy's 503": lambda cluster: cluster.faults.reply(503, "upstream gone", endpoint="execute"),
+    "an error of the node": lambda cluster: cluster.faults.reply(500, "oops", endpoint="execute"),
+}
+# It is applied when nobody waits for it any more.
+LATE = {"it arrives late": lambda cluster: cluster.faults.slow(SLOW, 1, endpoint="execute")}
+TWICE = {"it is applied twice": lambda cluster: cluster.faults.apply_twice(1, endpoint="execute")}
+
+ALL = CERTAIN | APPLIED | NOT_APPLIED | LATE | TWICE
+every_fault = pytest.mark.parametrize("fault", ALL)
+
+
+class Scene:
+    """Group `g` holds A, B and C, and A is ours; group `other` holds X and Y, and X is somebody else's."""
+
+    def __init__(self, queue, cluster):
+        self.queue, self.cluster = queue, cluster
+
+    async def build(self):
+        for event in "ABC":
+            await self.queue.publish("g", event)
+        for event in "XY":
+            await self.queue.publish("other", event)
+        self.mine = await self.queue.get("me", LONG)
+        self.other = await self.queue.get("other", LONG)
+        assert (self.mine.event, self.other.event) == ("A", "X")
+        self.before = await self.foreign()
+        return self
+
+    async def foreign(self):
+        (row,) = [row for row in await self.queue.groups() if row.group_id == "other"]
+        return row.state, row.depth, row.worker_id, row.attempts
+
+    async def assert_rest(self, expected):
+        """What is left of `g`, in order, once leases on it are given back; the other lease is what it was."""
+        assert await self.foreign() == self.before, "somebody else's lease was touched"
+        await self.queue.ack(self.other)
+        seen = await self.queue.drain()
+        assert [event for group, event in seen if group == "g"] == list(expected)
+        assert [event for group, event in seen if group == "other"] == ["Y"]
+        assert await self.queue.leftovers() == {}
+
+
+@pytest.fixture
+async def scene(queues, cluster):
+    queue = await queues.make(timeout=TIMEOUT)
+    return await Scene(queue, cluster).build()
+
+
+async def break_it(scene, fault):
+    """Arrange the fault for the next write, and get the moment when it must be over."""
+    await in_thread(ALL[fault], scene.cluster)
+    return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault in LATE else 0.0)
+
+
+async def until(moment):
+    await asyncio.sleep(max(0.0, moment - asyncio.get_running_loop().time()))
+
+
+@every_fault
+async def test_publish(scene, fault):
+    over = await break_it(scene, fault)
+    seq = await scene.queue.publish("g", "D")
+    assert scene.cluster.faults.pending == 0
+    await scene.queue.publish("g", "E")
+    await until(over)
+    assert [row.seq for row in await scene.queue.messages("g") if row.event == "D"] == [seq]
+    await scene.queue.nack(scene.mine)
+    await scene.assert_rest("ABCDE")
+
+
+@every_fault
+async def test_publish_with_a_dedup_id_of_the_callers_own(scene, fault):
+    first = await scene.queue.publish("g", "D", dedup_id="d")
+    over = await break_it(scene, fault)
+    assert await scene.queue.publish("other", "again", dedup_id="d") == first
+    await until(over)
+    await scene.queue.nack(scene.mine)
+    await scene.assert_rest("ABCD")
+
+
+@every_fault
+async def test_claim(scene, fault):
+    await scene.queue.publish("free", 1)
+    over = await break_it(scene, fault)
+    lease = await scene.queue.get("me", LONG)
+    assert scene.cluster.faults.pending == 0
+    assert (lease.group_id, lease.attempts) == ("free", 1)
+    await until(over)
+    held = {row.group_id: row.attempts for row in await scene.queue.groups() if row.state == "in_flight"}
+    assert held == {"g": 1, "other": 1, "free": 1}, "one claim leased more than one message"
+    await scene.queue.ack(lease)
+    await scene.queue.nack(scene.mine)
+    await scene.assert_rest("ABC")
+
+
+@every_fault
+async def test_claim_of_the_last_free_group_is_no_false_none(scene, fault):
+    """Applied once, its second try must find its own lease, and not say that nothing is left."""
+    await scene.queue.nack(scene.mine)
+    over = await break_it(scene, fault)
+    lease = await scene.queue.get("me", LONG)
+    await until(over)
+    assert (lease.event, lease.attempts) == ("A", 2)
+    assert await scene.queue.claim("me", LONG) is None
+    await scene.queue.extend(lease, LONG)
+    await scene.queue.ack(lease)
+    await scene.assert_rest("BC")
+
+
+@every_fault
+async def test_claim_of_nothing(scene, fault):
+    over = await break_it(scene, fault)
+    assert await scene.queue.claim("me", LONG) is None
+    await until(over)
+    await scene.queue.ack(scene.mine)
+    await scene.assert_rest("BC")
+
+
+@every_fault
+async def test_extend(scene, fault):
+    over = await break_it(scene, fault)
+    longer = await scene.queue.extend(scene.mine, 2 * LONG)
+    assert scene.cluster.faults.pending == 0
+    assert longer.token == scene.mine.token
+    assert 50 < (longer.expires_at - scene.mine.expires_at).total_seconds() < 75
+    await until(over)
+    (row,) = [row for row in await scene.queue.groups() if row.group_id == "g"]
+    assert row.ready_in_seconds > LONG
+    await scene.queue.ack(longer)
+    await scene.assert_rest("BC")
+
+
+FENCED = {
+    "ack": (lambda queue, lease: queue.ack(lease), "BC"),
+    "nack": (lambda queue, lease: queue.nack(lease), "ABC"),
+    "park": (lambda queue, lease: queue.nack(lease, SHORT), "ABC"),
+}
+fenced = pytest.mark.parametrize("operation", FENCED)
+
+
+async def finished(scene, operation, rest):
+    """Wait until `g` is claimable again, and compare."""
+    if operation == "park":
+        await scene.queue.unparked("g")
+    await scene.assert_rest(rest)
+
+
+@fenced
+@pytest.mark.parametrize("fault", CERTAIN)
+async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
+    call, rest = FENCED[operation]
+    await break_it(scene, fault)
+    await call(scene.queue, scene.mine)
+    await finished(scene, operation, rest)
+
+
+@fenced
+@pytest.mark.parametrize("fault", APPLIED)
+async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(scene, fault, operation):
+    call, rest = FENCED[operation]
+    await break_it(scene, fault)
+    before = len(scene.cluster.seen)
+    with pytest.raises(BackendUnavailable, match="not known"):
+        await call(scene.queue, scene.mine)
+    assert len(scene.cluster.seen) == before + 1
+    with pytest.raises(LeaseLost):  # done or lost; here: done
+        await call(scene.queue, scene.mine)
+    await finished(scene, operation, rest)
+
+
+@fenced
+@pytest.mark.parametrize("fault", NOT_APPLIED)
+async def test_ack_and_nack_may_be_repeated_by_the_caller(scene, fault, operation):
+    call, rest = FENCED[operation]
+    await break_it(scene, fault)
+    with pytest.raises(BackendUnavailable, match="not known"):
+        await call(scene.queue, scene.mine)
+    (row,) = [row for row in await scene.queue.groups() if row.group_id == "g"]
+    assert (row.state, row.worker_id) == ("in_flight", "me"), "it was sent a second time"
+    await call(scene.queue, scene.mine)
+    await finished(scene, operation, rest)
+
+
+@fenced
+async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene, operation):
+    call, rest = FENCED[operation]
+    await break_it(scene, *TWICE)
+    with pytest.raises(LeaseLost):
+        await call(scene.queue, scene.mine)
+    await finished(scene, operation, rest)
+
+
+@fenced
+async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene, operation):
+    """The lease has run out and the message is somebody else's by the time that the request is applied."""
+    call, _ = FENCED[operation]
+    await scene.queue.extend(scene.mine, SHORT)
+    over = await break_it(scene, *LATE)
+    late = asyncio.ensure_future(call(scene.queue, scene.mine))
+    await asyncio.sleep(0.1)
+    holder = await eventually(lambda: scene.queue.claim("somebody else", LONG))
+    assert (holder.event, holder.attempts) == ("A", 2)
+    with pytest.raises(BackendUnavailable, match="not known"):
+        await late
+    await until(over)
+    with pytest.raises(LeaseLost):
+        await call(scene.queue, scene.mine)
+    await scene.queue.ack(holder)
+    await scene.assert_rest("BC")
+
+
+async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(scene):
+    """It comes back by itself, like any lease that nobody received; nothing is skipped."""
+    await scene.queue.nack(scene.mine)
+    over = await break_it(scene, *LATE)
+    lease = await scene.queue.get("me", 0.5)
+    await scene.queue.ack(lease)
+    await until(over)
+    with pytest.raises(LeaseLost):
+        await scene.queue.ack(lease)
+    ghost = await eventually(lambda: scene.queue.claim("me", LONG))
+    assert ghost.event == "B"
+    await scene.queue.ack(ghost)
+    await scene.assert_rest("C")
+
+
+async def test_a_publish_that_is_repeated_after_its_message_was_acked_comes_again(queue, cluster):
+    """Declared, not wanted: nothing in the database remembers the message. See `RqliteCore`."""
+    program = queue.transport._operations.core.publish("g", '"A"', 0, None)
+    request = next(program)
+    cluster.faults.drop_answers(1)
+    failure = None
+    try:
+        await queue.call(queue.transport._executor.execute, request)
+    except Exception as error:
+        failure = error
+    assert [event for _, event in await queue.drain()] == ["A"]
+    again = program.throw(failure)
+    assert again is request
+    rows = await queue.call(queue.transport._executor.execute, again)
+    with contextlib.suppress(StopIteration):
+        program.send(rows)
+    assert [event for _, event in await queue.drain()] == ["A"]
+    assert "acked before" in queue.caps.differences[9]
+
+
+async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene):
+    scene.cluster.faults.drop_answers(4, endpoint="execute")
+    await scene.queue.publish("g", "D")
+    scene.cluster.faults.drop_answers(4, endpoint="execute")
+    await scene.queue.extend(scene.mine, LONG)
+    assert scene.cluster.faults.pending == 0
+    await scene.queue.nack(scene.mine)
+    await scene.assert_rest("ABCD")
+
+
+async def test_the_deadline_ends_with_what_is_known(queues, scene):
+    """First lost, then nobody leads: the error must not say that nothing was changed."""
+    hasty = await queues.open(scene.queue.name, retry_seconds=0.5)
+    scene.cluster.faults.drop_answers(1, endpoint="execute")
+    scene.cluster.faults.reply(503, "leader not found", 100, endpoint="execute", skip=1)
+    with pytest.raises(BackendUnavailable, match=r"no leader.*not known"):
+        await hasty.publish("g", "D")
+    scene.cluster.faults.clear()
+    scene.cluster.faults.reply(503, "leader not found", 100, endpoint="execute")
+    with pytest.raises(BackendUnavailable, match=r"no leader.*nothing was changed"):
+        await hasty.ack(scene.mine)
+    scene.cluster.faults.clear()
+    await hasty.ack(scene.mine)
+    await scene.assert_rest("BCD")
