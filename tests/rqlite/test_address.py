@@ -1,0 +1,111 @@
+"""URLs and options; no server needed."""
+
+import base64
+
+import pytest
+
+import fairlane
+from fairlane import ConfigurationError
+from fairlane.backends.rqlite_address import locate
+
+URL = "rqlite://me:hidden@a:1"
+
+
+def test_a_url_with_everything():
+    address = locate("rqlites://me:p%40ss%2F@a:1,b,[::1]:3,[fe80::1]/?timeout=2.5&retry_seconds=0&verify=no", {})
+    assert address.nodes == ("https://a:1", "https://b:4001", "https://[::1]:3", "https://[fe80::1]:4001")
+    assert address.host == "a:1,b,[::1]:3,[fe80::1]"
+    assert base64.b64decode(address.authorization.removeprefix("Basic ")) == b"me:p@ss/"
+    assert (address.timeout, address.retry_seconds, address.verify) == (2.5, 0.0, False)
+    assert "p@ss" not in repr(address)
+    assert address.authorization not in repr(address)
+
+
+def test_a_url_with_nothing():
+    address = locate("rqlite://localhost", {})
+    assert address.nodes == ("http://localhost:4001",)
+    assert address.authorization is None
+    assert address.connect_timeout < address.timeout
+    assert locate(URL, {"timeout": 0.5}).connect_timeout == 0.5
+
+
+def test_a_user_may_have_no_password_and_options_win_over_the_url():
+    address = locate("rqlite://me@a?timeout=1", {"timeout": 2})
+    assert base64.b64decode(address.authorization.removeprefix("Basic ")) == b"me:"
+    assert address.timeout == 2
+
+
+def test_an_address_named_twice_is_asked_once():
+    assert locate("rqlite://a:1,b:1,a:01", {}).nodes == ("http://a:1", "http://b:1")
+
+
+WRONG = [
+    "rqlite://",
+    "rqlite://me:hidden@",
+    "rqlite:///path",
+    "rqlite://me:hidden@a:1/database",
+    "rqlite://me:hidden@a:1#fragment",
+    "rqlite://me:hidden@a:1,,b:1",
+    "rqlite://me:hidden@a:1,b:x",
+    "rqlite://me:hidden@a:0",
+    "rqlite://me:hidden@a:65536",
+    "rqlite://me:hidden@a:١",
+    "rqlite://me:hidden@a b:1",
+    "rqlite://me:hidden@[::1:4",
+    "rqlite://me:hidden@" + "a" * 64,
+    "rqlite://m%3Ae:hidden@a:1",
+    "rqlite://me:hid/den@a:1",
+    "rqlite://me:hid?den@a:1",
+    "rqlite://me:hid#den@a:1",
+    "rqlite://me:12?hidden@a:1",
+    "rqlite://me:12/hidden@a:1",
+    "rqlite://me:hidden@a:1?timeout=0",
+    "rqlite://me:hidden@a:1?timeout=nan",
+    "rqlite://me:hidden@a:1?timeout=",
+    "rqlite://me:hidden@a:1?retry_seconds=-1",
+    "rqlite://me:hidden@a:1?level=none",
+    "rqlite://me:hidden@a:1?verify=1",
+    "rqlites://me:hidden@a:1?verify=maybe",
+    "rqlites://me:hidden@a:1?ca_file=/no/such/file",
+    "http://me:hidden@a:1",
+]
+
+
+@pytest.mark.parametrize("url", WRONG)
+def test_a_wrong_url_is_refused_without_a_word_of_the_password(url):
+    with pytest.raises(ConfigurationError) as caught:
+        locate(url, {})
+    assert "hid" not in str(caught.value)
+    assert caught.value.__cause__ is None or "hid" not in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("timeout", True), ("timeout", "x"), ("timeout", None), ("retry_seconds", 1e9), ("verify", 2), ("colour", "red")],
+)
+def test_a_wrong_option_is_refused(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        locate("rqlites://a", {name: value})
+
+
+def test_a_file_without_certificates_is_refused(tmp_path):
+    path = tmp_path / "empty.pem"
+    path.write_text("nothing")
+    with pytest.raises(ConfigurationError, match="ca_file"):
+        locate("rqlites://a", {"ca_file": path})
+    with pytest.raises(ConfigurationError, match="rqlites"):
+        locate("rqlite://a", {"ca_file": path})
+
+
+def test_making_a_transport_of_a_client_needs_a_url_and_the_right_kind_of_client():
+    import httpx
+    import requests
+
+    with pytest.raises(ConfigurationError, match="url="):
+        fairlane.RqliteTransport(requests.Session())
+    with pytest.raises(ConfigurationError, match=r"requests\.Session"):
+        fairlane.RqliteTransport(httpx.AsyncClient(), url=URL)
+    with pytest.raises(ConfigurationError, match=r"httpx\.AsyncClient"):
+        fairlane.AsyncRqliteTransport(requests.Session(), url=URL)
+    with pytest.raises(ConfigurationError, match="verify"):
+        fairlane.RqliteTransport(requests.Session(), url=URL.replace("rqlite:", "rqlites:"), verify=False)

@@ -1,0 +1,293 @@
+"""What each answer amounts to, and what becomes of it; no server needed."""
+
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from fairlane import (
+    AuthenticationFailed,
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    EventTooLarge,
+    Lease,
+    LeaseLost,
+    SchemaNotReady,
+)
+from fairlane.backends.rqlite import RqliteCore
+from fairlane.backends.rqlite_address import locate
+from fairlane.backends.rqlite_wire import Batch, Refused, RqliteError, Undelivered, Wire, delivered
+from fairlane.program import Call, Sleep
+from tests.harness import LONG
+
+NODE = "http://a:1"
+ACK = Call("ack", {"p_group_id": "g", "p_token": "t"})
+
+
+def wire(url="rqlite://me:hidden@a:1,b:1", **options):
+    return Wire(locate(url, options), "q")
+
+
+def answer(status=200, body=None, *, request=ACK, to=None, node=NODE, **headers):
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return (to or wire()).answer(request, node, status, headers, text)
+
+
+def rows(*values, columns=("group_id",)):
+    result = {"columns": list(columns), "types": ["text"] * len(columns)}
+    return {"results": [result | ({"values": [list(row) for row in values]} if values else {})]}
+
+
+def test_rows_and_no_rows():
+    assert answer(body=rows(["g"])) == [["g"]]
+    assert answer(body=rows()) == []
+
+
+UNCERTAIN = [
+    (200, {"results": [], "error": "leadership lost while committing log"}),
+    (200, {"results": []}),
+    (200, {"error": "not open"}),
+    (200, {}),
+    (200, []),
+    (200, b"<html>"),
+    (200, b""),
+    (200, b'{"results":[{"columns":["group_id"]'),
+    (204, b""),
+    (500, b"oops"),
+    (502, b"bad gateway"),
+    (503, b"upstream gone"),
+    (503, b""),
+    (504, b"gateway timeout"),
+    (429, b"slow down"),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), UNCERTAIN)
+def test_what_may_have_been_applied(status, body):
+    with pytest.raises(Undelivered) as caught:
+        answer(status, body)
+    assert caught.value.uncertain
+    assert caught.value.pause
+
+
+CERTAIN = [
+    (503, b"leader not found\n", {}),
+    (404, b"not found", {}),
+    (405, b"", {}),
+    (301, b"", {"location": "http://b:1/db/execute?redirect"}),
+    (301, b"", {}),
+    (302, b"", {"location": "/elsewhere"}),
+    (307, b"", {"location": "ftp://b:1/db/execute"}),
+    (308, b"", {"location": "http://b:x/db/execute"}),
+    (308, b"", {"location": "http://b@:1"}),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "headers"), CERTAIN)
+def test_what_was_certainly_not_applied(status, body, headers):
+    with pytest.raises(Undelivered) as caught:
+        answer(status, body, **headers)
+    assert not caught.value.uncertain
+
+
+@pytest.mark.parametrize(
+    ("location", "leader"),
+    [
+        ("http://b:1/db/execute?redirect", "http://b:1"),
+        ("http://b/db/execute", "http://b:80"),
+        ("https://b/db/execute", "https://b:443"),
+        ("http://[::1]:5/", "http://[::1]:5"),
+    ],
+)
+def test_a_redirect_names_the_node_to_ask_next(location, leader):
+    to = wire()
+    with pytest.raises(Undelivered) as caught:
+        answer(301, b"", to=to, location=location)
+    assert not caught.value.pause
+    assert to.nodes.current == leader
+
+
+def test_a_redirect_never_leaves_tls():
+    to = wire("rqlites://me:hidden@a:1")
+    with pytest.raises(ConfigurationError, match="without TLS"):
+        answer(301, b"", to=to, node="https://a:1", location="http://b:1/db/execute")
+    assert to.nodes.current == "https://a:1"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_credentials(status):
+    with pytest.raises(AuthenticationFailed) as caught:
+        answer(status, b"")
+    assert caught.value.host == "a:1,b:1"
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("database or disk is full", BackendFull),
+        ("string or blob too big", EventTooLarge),
+        ("no such table: q_groups", RqliteError),
+        ("UNIQUE constraint failed: q_groups.token", RqliteError),
+    ],
+)
+def test_sql_errors(text, kind):
+    with pytest.raises(Refused) as caught:
+        answer(body={"results": [{"error": text}]})
+    assert type(caught.value.error) is kind
+
+
+def test_other_refusals():
+    with pytest.raises(RqliteError, match="invalid JSON body"):
+        answer(400, b"invalid JSON body")
+    with pytest.raises(EventTooLarge):
+        answer(413, b"")
+
+
+def test_an_old_rqlite_is_found_out():
+    with pytest.raises(RqliteError, match="rqlite 8 or newer"):
+        answer(body={"results": [{"rows_affected": 1}]})
+    revision = {"results": [*rows([1])["results"], *rows(["0001", "0001"], columns=("revision", "serves"))["results"]]}
+    with pytest.raises(ConfigurationError, match=r"v7\.21\.4"):
+        answer(body=revision, request=Call("revision"), **{"x-rqlite-version": "v7.21.4"})
+    for version in ("v8.0.0", "v10.2.7", "10.1", "unknown", ""):
+        found = answer(body=revision, request=Call("revision"), **{"x-rqlite-version": version})
+        assert found == [["0001", "0001"]]
+
+
+def test_a_missing_queue_is_no_matter_of_an_errors_text():
+    body = {"results": [*rows([0], columns=("count(*)",))["results"], {"error": "no such table: q_settings"}]}
+    assert answer(body=body, request=Call("revision")) == []
+    body["results"][0]["values"] = [[1]]
+    with pytest.raises(Refused):
+        answer(body=body, request=Call("revision"))
+
+
+def test_bodies():
+    arguments = {"p_group_id": "x'00'", "p_event": '"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
+    post = wire().post(Call("publish", arguments))
+    ((sql, values),) = json.loads(post.body)
+    assert post.path == "/db/execute?redirect"
+    assert "returning seq" in sql
+    assert values == {"p_group_id": "tx'00'", "p_event": 't"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
+    assert post.headers["Authorization"].startswith("Basic ")
+    assert wire().post(Call("group_status", {"p_limit": 5})).path == "/db/query?level=strong&redirect"
+    assert wire().post(Batch((("select 1", {}),))).path == "/db/execute?transaction&redirect"
+    assert json.loads(wire().post(Batch((("select 1", {}),), reads=True)).body) == [["select 1"]]
+
+
+def test_a_made_up_token_with_a_lone_surrogate_can_be_sent():
+    body = wire().post(Call("ack", {"p_group_id": "g", "p_token": "\ud800"})).body
+    assert json.loads(body)[0][1]["p_token"] == "t?"
+
+
+STATEMENTS = [
+    Call("publish", {"p_priority": 0}),
+    *(Call("claim", {"p_min_priority": floor}) for floor in range(5)),
+    Call("ack"),
+    Call("nack"),
+    Call("extend"),
+]
+
+
+@pytest.mark.parametrize(
+    "call", STATEMENTS, ids=lambda call: f"{call.operation}{call.arguments.get('p_min_priority', '')}"
+)
+def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(call):
+    """And if its parser understands the whole statement; the facts it is known to stumble on are absent."""
+    ((sql, _),) = json.loads(wire().post(Call(call.operation, {"p_token": "t", **call.arguments})).body)
+    assert "returning " in sql
+    assert sql.count("'now'") == 1, "rqlite would put a time of its own in the place of each"
+    assert not any(word in sql for word in ("[", "`", "~", "--", "materialized"))
+    assert sql.isascii()
+
+
+# Programs: which requests follow which answers.
+
+
+def drive(program, *outcomes):
+    """Feed outcomes to a program; returns the requests it made, the pauses between them, and how it ended."""
+    requests, pauses, feed = [], [], iter(outcomes)
+    try:
+        request = next(program)
+        while True:
+            if isinstance(request, Sleep):
+                pauses.append(request.seconds)
+                time.sleep(request.seconds)
+                request = program.send(None)
+                continue
+            requests.append(request)
+            outcome = next(feed)
+            request = program.throw(outcome) if isinstance(outcome, Exception) else program.send(outcome)
+    except StopIteration as stop:
+        return requests, pauses, stop.value
+    except Exception as error:
+        return requests, pauses, error
+
+
+def undelivered(*, uncertain=False, pause=False, **options):
+    to = wire(**options)
+    return Undelivered(to.address, to.nodes, "the reason", uncertain=uncertain, pause=pause)
+
+
+def test_a_round_asks_every_node_before_it_pauses():
+    failures = [undelivered() for _ in range(7)]
+    requests, pauses, result = drive(delivered(ACK, repeatable=False), *failures, [["g"]])
+    assert (requests, result) == ([ACK] * 8, [["g"]])
+    assert len(pauses) == 2  # two addresses, and one more for the leader they may name: three tries a round
+    assert 0 < pauses[0] < pauses[1] <= 0.5
+
+
+def test_what_is_not_repeatable_ends_with_the_first_uncertain_failure():
+    requests, _, error = drive(delivered(ACK, repeatable=False), undelivered(), undelivered(uncertain=True))
+    assert requests == [ACK] * 2
+    assert isinstance(error, BackendUnavailable)
+    assert "not known" in str(error)
+
+
+def test_one_uncertain_try_makes_the_whole_uncertain():
+    nothing, lost = undelivered(pause=True), undelivered(uncertain=True)
+    requests, _, error = drive(delivered(ACK, repeatable=True, patience=0.0), nothing)
+    assert "nothing was changed" in str(error)
+    assert len(requests) == 1
+    requests, _, error = drive(delivered(ACK, repeatable=True, patience=0.1), lost, *[nothing] * 50)
+    assert "not known" in str(error)
+    assert 2 < len(requests) < 10
+
+
+def core():
+    return RqliteCore("q")
+
+
+def test_a_publish_sent_twice_is_the_same_request():
+    requests, _, result = drive(core().publish("g", "1", 0, None), undelivered(uncertain=True), [[7]])
+    assert result == 7
+    assert requests[0] == requests[1]
+    others, _, _ = drive(core().publish("g", "1", 0, None), [[8]])
+    assert others[0].arguments["p_dedup_id"] != requests[0].arguments["p_dedup_id"]
+
+
+def test_a_claim_sent_twice_is_the_same_request():
+    requests, _, result = drive(core().claim("w", LONG, 0), undelivered(uncertain=True), [])
+    assert result is None
+    assert requests[0] == requests[1]
+    assert requests[0].arguments["p_token"]
+
+
+def test_a_refused_statement_asks_whether_the_queue_is_there():
+    program = core().publish("g", "1", 0, None)
+    requests, _, error = drive(program, Refused(RqliteError("no such table")), [])
+    assert [request.operation for request in requests] == ["publish", "revision"]
+    assert isinstance(error, SchemaNotReady)
+    program = core().publish("g", "1", 0, None)
+    _, _, error = drive(program, Refused(RqliteError("something else")), [["0001", "0001"]])
+    assert str(error) == "something else"
+
+
+def test_no_row_is_a_lost_lease():
+    now = datetime.now(UTC)
+    lease = Lease("g", 1, 1, "t", 1, now, now)
+    for program in (core().ack(lease), core().nack(lease, 0), core().extend(lease, 1)):
+        assert isinstance(drive(program, [])[2], LeaseLost)
