@@ -155,7 +155,6 @@ TABLE: Mapping[str, Capabilities] = {
             tested_messages=5_000,
             differences={
                 4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
-                9: "a publish whose answer was lost is repeated; if its message was acked before that, it comes again",
             },
         ),
     )

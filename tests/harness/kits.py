@@ -277,7 +277,8 @@ class RqliteKit(Kit):
         statements = Statements(queue, "rqlite")
         answers: list[Rows] = []
         for start in range(0, len(calls), 200):  # all other requests wait for one, so keep it short
-            answers += self.send(queue, [(statements[call], call.arguments) for call in calls[start : start + 200]])
+            part = calls[start : start + 200]
+            answers += self.send(queue, [(statements[call], {"p_call_id": None, **call.arguments}) for call in part])
         return answers
 
     def now(self, queue: str) -> datetime:

@@ -7,11 +7,12 @@ caller is told is true.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
+from fairlane.backends.rqlite_wire import Undelivered
+from fairlane.program import Call
 from tests.harness import LONG, SHORT, eventually
 from tests.harness.queues import in_thread
 
@@ -265,24 +266,49 @@ async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_
     await scene.assert_rest("C")
 
 
-async def test_a_publish_that_is_repeated_after_its_message_was_acked_comes_again(queue, cluster):
-    """Declared, not wanted: nothing in the database remembers the message. See `RqliteCore`."""
-    program = queue.transport._operations.core.publish("g", '"A"', 0, None)
-    request = next(program)
+@pytest.mark.parametrize("dedup_id", [None, "of-the-callers-own"])
+@pytest.mark.parametrize("refilled", [False, True])
+async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(queue, cluster, dedup_id, refilled):
+    """The second try comes late: the message was claimed and acked, and perhaps the id is in use again."""
+    program = queue.transport._operations.core.publish("g", '"A"', 0, dedup_id)
+    first = next(program)
     cluster.faults.drop_answers(1)
-    failure = None
-    try:
-        await queue.call(queue.transport._executor.execute, request)
-    except Exception as error:
-        failure = error
+    with pytest.raises(Undelivered) as lost:
+        await queue.call(queue.transport._executor.execute, first)
     assert [event for _, event in await queue.drain()] == ["A"]
-    again = program.throw(failure)
-    assert again is request
-    rows = await queue.call(queue.transport._executor.execute, again)
-    with contextlib.suppress(StopIteration):
-        program.send(rows)
-    assert [event for _, event in await queue.drain()] == ["A"]
-    assert "acked before" in queue.caps.differences[9]
+    if refilled:
+        assert await queue.publish("g", "B", dedup_id=dedup_id) == 2
+    again = program.throw(lost.value)
+    assert again is first
+    question = program.send(await queue.call(queue.transport._executor.execute, again))
+    assert question.operation == "finished"
+    with pytest.raises(StopIteration) as done:
+        program.send(await queue.call(queue.transport._executor.execute, question))
+    assert done.value.value == 1
+    assert [event for _, event in await queue.drain()] == ["B"] * refilled
+
+
+COMMON = {"p_event": "1", "p_priority": 0, "p_dedup_id": None}
+
+
+async def test_only_so_many_finished_messages_are_remembered(queue):
+    """The newest of them, whatever the order in which they were published; more would be left behind for ever."""
+
+    async def sql(*texts):
+        reads = texts[0].startswith("select")
+        answers = await in_thread(queue.kit.send, queue.name, [(text, {}) for text in texts], reads=reads)
+        return [row[0] for row in answers[-1]]
+
+    (trigger,) = await sql(f"select sql from sqlite_master where name = '{queue.name}_remembered'")
+    assert " - 10000" in trigger
+    await sql(f'drop trigger "{queue.name}_remembered"', trigger.replace(" - 10000", " - 5"))
+    calls = [Call("publish", {**COMMON, "p_group_id": f"g{n}", "p_call_id": f"c{n}"}) for n in range(12)]
+    await in_thread(queue.kit.batch, queue.name, calls)
+    first = await queue.get()
+    await queue.drain()
+    await queue.ack(first)
+    kept = f'select group_concat(seq) from (select seq from "{queue.name}_finished" order by number)'
+    assert await sql(kept) == ["9,10,11,12,1"]
 
 
 async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene):

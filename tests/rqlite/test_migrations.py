@@ -189,7 +189,7 @@ def test_eight_migrations_at_once_all_succeed(cluster):
         target.close()
 
 
-DROP = render("schema/sqlite/0001_queue.down.sql.j2", queue="q")
+DROP = render("schema/sqlite/0001_queue.down.sql.j2", queue="q", dialect="rqlite")
 
 
 def test_eight_processes_at_once_all_succeed(cluster):

@@ -128,8 +128,8 @@ class ProcedureCore(Core):
     client_tokens: ClassVar[bool] = False
     """The client makes the claim token: because the server has no source of it, or a request may be applied twice."""
 
-    always_dedup: ClassVar[bool] = False
-    """A publish may be applied twice, so one without a dedup id gets a fresh one."""
+    sent_twice: ClassVar[bool] = False
+    """A publish may be applied although its answer was lost, and is then sent again: it carries an id of its own."""
 
     @staticmethod
     def instant(value: Any) -> datetime:
@@ -146,16 +146,22 @@ class ProcedureCore(Core):
         return Revision(*rows[0]) if rows and rows[0][0] else None
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
-        if dedup_id is None and self.always_dedup:
-            dedup_id = f"{FRESH}{uuid4()}"
         arguments = {
             "p_group_id": group_id,
             "p_event": payload,
             "p_priority": priority,
             "p_dedup_id": dedup_id,
         }
+        if not self.sent_twice:
+            rows = yield from self._call("publish", arguments)
+            return int(rows[0][0])
+        call_id = str(uuid4())
+        arguments["p_call_id"] = call_id
+        arguments["p_dedup_id"] = dedup_id or f"{FRESH}{call_id}"
         rows = yield from self._call("publish", arguments)
-        return int(rows[0][0])
+        if not rows:  # it was carried out before, and its message has been finished since
+            rows = yield from self._call("finished", {"p_call_id": call_id})
+        return int(rows[0][0]) if rows else 0  # 0: so many were finished since that even its seq is forgotten
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
         arguments = {"p_worker_id": worker_id, "p_visibility": visibility, "p_min_priority": min_priority}

@@ -33,15 +33,13 @@ _NEVER_TWICE = frozenset({"ack", "nack"})
 class RqliteCore(FamilyCore):
     """The stored operations of a queue in rqlite.
 
-    A claim sent twice finds the lease that it has made, by its token; a publish finds its message, by its dedup id; an
-    extend sent twice extends twice. An ack or a nack that may have been applied is not sent again: its answer would be
-    LeaseLost, and would look like somebody else's doing.
-
-    One thing is left: a publish that was applied, lost its answer, and whose message was claimed and acked before the
-    second try came, is published once more by that. Nothing in the database remembers it then.
+    A claim sent twice finds the lease that it has made, by its token. A publish finds its message by its dedup id, or
+    by the id of the call when the message is finished already: the queue remembers the last 10,000. An extend sent
+    twice extends twice. An ack or a nack that may have been applied is not sent again: its answer would be LeaseLost,
+    and would look like somebody else's doing.
     """
 
-    always_dedup = True
+    sent_twice = True
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         request = Call(operation, arguments or {})

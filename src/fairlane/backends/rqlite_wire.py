@@ -34,7 +34,7 @@ OLDEST = 8
 PAUSE = (0.05, 0.5)
 """Seconds before the second round of tries, and at most."""
 
-_READS = frozenset({"revision", "queue_status", "group_status", "message_status"})
+_READS = frozenset({"revision", "queue_status", "group_status", "message_status", "finished"})
 _NO_LEADER = b"leader not found"
 _VERSION_HEADER = "x-rqlite-version"
 
