@@ -148,7 +148,7 @@ TABLE: Mapping[str, Capabilities] = {
         ),
         Capabilities(
             "rqlite",
-            server="rqlite >= 8",
+            server="rqlite >= 8.43",
             durability="always",
             resolution=0.11,  # 0.0864, a millionth of a day, and what two roundings add
             sql_views=True,

@@ -1,6 +1,7 @@
 """What each answer amounts to, and what becomes of it; no server needed."""
 
 import json
+import re
 import time
 from datetime import UTC, datetime
 
@@ -21,6 +22,7 @@ from fairlane.backends.rqlite_address import locate
 from fairlane.backends.rqlite_wire import Batch, Refused, RqliteError, Undelivered, Wire, delivered
 from fairlane.program import Call, Sleep
 from tests.harness import LONG
+from tests.servers.rqlite.rewrite import RANDOM_MARKS, TIME_MARKS, process
 
 NODE = "http://a:1"
 ACK = Call("ack", {"p_group_id": "g", "p_token": "t"})
@@ -147,12 +149,13 @@ def test_other_refusals():
 
 
 def test_an_old_rqlite_is_found_out():
-    with pytest.raises(RqliteError, match="rqlite 8 or newer"):
+    with pytest.raises(RqliteError, match="returns no rows"):
         answer(body={"results": [{"rows_affected": 1}]})
     revision = {"results": [*rows([1])["results"], *rows(["0001", "0001"], columns=("revision", "serves"))["results"]]}
-    with pytest.raises(ConfigurationError, match=r"v7\.21\.4"):
-        answer(body=revision, request=Call("revision"), **{"x-rqlite-version": "v7.21.4"})
-    for version in ("v8.0.0", "v10.2.7", "10.1", "unknown", ""):
+    for version in ("v7.21.4", "v8.42.9", "8.9.0"):
+        with pytest.raises(ConfigurationError, match=re.escape(version)):
+            answer(body=revision, request=Call("revision"), **{"x-rqlite-version": version})
+    for version in ("v8.43.0", "v10.2.7", "10.1", "unknown", ""):
         found = answer(body=revision, request=Call("revision"), **{"x-rqlite-version": version})
         assert found == [["0001", "0001"]]
 
@@ -168,19 +171,20 @@ def test_a_missing_queue_is_no_matter_of_an_errors_text():
 def test_bodies():
     arguments = {"p_group_id": "x'00'", "p_event": '"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
     post = wire().post(Call("publish", arguments))
-    ((sql, values),) = json.loads(post.body)
-    assert post.path == "/db/execute?redirect"
+    (clock,), (sql, values) = json.loads(post.body)
+    assert post.path == "/db/execute?transaction&redirect"
+    assert "'now'" in clock
     assert "returning seq" in sql
     assert values == {"p_group_id": "tx'00'", "p_event": 't"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
     assert post.headers["Authorization"].startswith("Basic ")
     assert wire().post(Call("group_status", {"p_limit": 5})).path == "/db/query?level=strong&redirect"
-    assert wire().post(Batch((("select 1", {}),))).path == "/db/execute?transaction&redirect"
+    assert wire().post(Batch((("select 1", {}),))).path == post.path
     assert json.loads(wire().post(Batch((("select 1", {}),), reads=True)).body) == [["select 1"]]
 
 
 def test_a_made_up_token_with_a_lone_surrogate_can_be_sent():
     body = wire().post(Call("ack", {"p_group_id": "g", "p_token": "\ud800"})).body
-    assert json.loads(body)[0][1]["p_token"] == "t?"
+    assert json.loads(body)[1][1]["p_token"] == "t?"
 
 
 STATEMENTS = [
@@ -196,12 +200,16 @@ STATEMENTS = [
     "call", STATEMENTS, ids=lambda call: f"{call.operation}{call.arguments.get('p_min_priority', '')}"
 )
 def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(call):
-    """And if its parser understands the whole statement; the facts it is known to stumble on are absent."""
-    ((sql, _),) = json.loads(wire().post(Call(call.operation, {"p_token": "t", **call.arguments})).body)
+    """And if its parser understands the statement, and has nothing to replace in it: what it prints anew in the place
+    of an UPDATE has no RETURNING. The statement before tells the time, and needs none."""
+    clock, (sql, _) = json.loads(wire().post(Call(call.operation, {"p_token": "t", **call.arguments})).body)
     assert "returning " in sql
-    assert sql.count("'now'") == 1, "rqlite would put a time of its own in the place of each"
-    assert not any(word in sql for word in ("[", "`", "~", "--", "materialized"))
+    assert not any(mark in sql for mark in (*TIME_MARKS, *RANDOM_MARKS, "[", "`", "~", "--", "materialized"))
     assert sql.isascii()
+    assert process(sql).returns_rows
+    assert process(sql).sql == sql
+    assert not process(clock[0]).returns_rows
+    assert len(re.findall(r"julianday\(24\d{5}\.\d{6}\)", process(clock[0]).sql)) == 1
 
 
 # Programs: which requests follow which answers.

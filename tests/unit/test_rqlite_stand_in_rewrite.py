@@ -69,6 +69,31 @@ def test_a_text_that_is_parsed_for_another_reason_shows_its_returning():
 
 
 @pytest.mark.parametrize(
+    ("sql", "kept"),
+    [  # rqlite/sql, ast.go: String() of the three statements; ast_test.go, TestUpdateStatement_String
+        ("insert into t(a) values (julianday('now')) returning a", True),
+        ("insert into t(a) values (1) on conflict(a) do update set a = date('now') returning a", True),
+        ("update t set a = julianday('now') returning a", False),
+        ("with c as (select unixepoch('now') as n) update t set a = (select n from c) where b returning a, b", False),
+        ("delete from t where a < julianday('now') returning a", False),
+        ("update t set a = 1 returning a, julianday('now')", False),
+        ("update t set a = 1 returning a", True),
+    ],
+)
+def test_an_update_that_is_printed_anew_has_no_returning(sql, kept):
+    done = process(sql)
+    assert done.returns_rows  # it runs as a query, which then has no columns
+    assert ("returning" in done.sql) is kept
+    assert "'now'" not in done.sql
+
+
+def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node):
+    node.execute("create table u (a)", "insert into u values (1)")
+    assert node.execute("update u set a = julianday('now') returning a").results == [{}]
+    assert node.query("select a > 2400000 from u").values == [[1]]
+
+
+@pytest.mark.parametrize(
     ("sql", "expected"),
     [  # processor_test.go, Test_Time_Rewrites
         ("select date('now','start of month')", rf"select date\({DAY},'start of month'\)"),

@@ -28,13 +28,14 @@ from fairlane.errors import (
 from fairlane.program import Call, Program, Sleep
 from fairlane.templates import literal
 
-OLDEST = 8
-"""The first rqlite that returns the rows of RETURNING through /db/execute."""
+OLDEST = (8, 43)
+"""The oldest rqlite whose source was consulted. Before 8.33 each node had a time of its own in 'now'."""
 
 PAUSE = (0.05, 0.5)
 """Seconds before the second round of tries, and at most."""
 
 _READS = frozenset({"revision", "queue_status", "group_status", "message_status", "finished"})
+_CLOCK = Call("clock")
 _NO_LEADER = b"leader not found"
 _VERSION_HEADER = "x-rqlite-version"
 
@@ -144,20 +145,23 @@ class Wire:
         """Return a request in HTTP.
 
         `redirect`: a follower must name the leader instead of passing the request on, which it may do twice.
+        `transaction`: all statements or none; they go into the log as one entry in any case.
         """
         if isinstance(request, Batch):
             statements: Sequence[tuple[str, Mapping[str, Any]]] = request.statements
             reads = request.reads
         else:
-            statements, reads = [(self._statements[request], request.arguments)], request.operation in _READS
+            reads = request.operation in _READS
+            statements = [(self._statements[request], request.arguments)]
             if request.operation == "revision":
                 statements = [(self._is_there, {}), *statements]
+            elif not reads:
+                statements = [(self._statements[_CLOCK], {}), *statements]
         body = [[sql, _parameters(values)] if values else [sql] for sql, values in statements]
-        path = "/db/query?level=strong" if reads else "/db/execute?"
-        flag = "&transaction" if isinstance(request, Batch) and not reads else ""
+        path = "/db/query?level=strong&redirect" if reads else "/db/execute?transaction&redirect"
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
         # only a token that somebody made up can hold a lone surrogate: changed, it is still nobody's
-        return Post(f"{path}{flag}&redirect".replace("?&", "?"), text.encode("utf-8", "replace"), self._headers)
+        return Post(path, text.encode("utf-8", "replace"), self._headers)
 
     def broken(self, node: str, error: Exception, *, sent: bool) -> Undelivered:
         """Return what a failure of the connection amounts to; `sent`: the node may have got the request."""
@@ -174,15 +178,14 @@ class Wire:
         """
         if status == 200:
             results = self._results(node, body)
+            self._check_version(headers.get(_VERSION_HEADER, ""))
             if isinstance(request, Batch):
                 return [self._rows(result) for result in results]
-            if request.operation == "revision":
-                self._check_version(headers.get(_VERSION_HEADER, ""))
-                if self._rows(results[0]) == [[0]]:
-                    return []
+            if request.operation == "revision" and self._rows(results[0]) == [[0]]:
+                return []
             rows = self._rows(results[-1])
             if "columns" not in results[-1]:
-                raise RqliteError(f"rqlite {OLDEST} or newer is needed: this one does not return rows of a write")
+                raise RqliteError(f"rqlite at {_shown(node)} has carried out {request.operation}, but returns no rows")
             return rows
         if status in (301, 302, 307, 308):
             leader = self._leader(node, headers.get("location", ""))
@@ -262,10 +265,10 @@ class Wire:
 
     @staticmethod
     def _check_version(version: str) -> None:
-        """Refuse an old rqlite before the first claim, which would lease a message that nobody gets to see."""
-        found = re.match(r"v?(\d+)\.", version)
-        if found and int(found[1]) < OLDEST:
-            raise ConfigurationError(f"rqlite {OLDEST} or newer is needed; this is {version}")
+        """Refuse an old rqlite. The first request of everybody is one that only reads."""
+        found = re.match(r"v?(\d+)\.(\d+)\b", version)
+        if found and (int(found[1]), int(found[2])) < OLDEST:
+            raise ConfigurationError(f"rqlite {'.'.join(map(str, OLDEST))} or newer is needed; this is {version}")
 
 
 def _parameters(values: Mapping[str, Any]) -> dict[str, Any]:

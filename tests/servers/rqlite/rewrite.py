@@ -65,7 +65,14 @@ def process(sql: str, *, rewrite_time: bool = True, rewrite_random: bool = True)
     changes, rewritten = _replacements(found, rewrite_time, rewrite_random)
     returns_rows = any(token.word == "returning" for token in found)
     # `stmts[i].Sql = rwStmt.String()`: a rewritten text consists of the first statement alone
-    return Processed(_apply(first, changes) if rewritten else sql, returns_rows)
+    if not rewritten:
+        return Processed(sql, returns_rows)
+    if _verb(found) in ("update", "delete"):
+        # rqlite/sql, ast.go: String() of UpdateStatement and DeleteStatement does not print the RETURNING clause, so
+        # that the write is carried out and returns nothing; that of InsertStatement does
+        at = next((token.start for token in found if token.word == "returning"), len(first))
+        first, changes = first[:at], [change for change in changes if change[1] <= at]
+    return Processed(_apply(first, changes), returns_rows)
 
 
 def parses(found: Tokens) -> bool:
