@@ -67,7 +67,7 @@ async def test_every_publish_has_a_dedup_id_and_shows_only_those_that_callers_ga
     assert [row.dedup_id for row in await queue.messages("g")] == [None, "mine"]
 
 
-HEX = ["x'6869'", "X''", "x'00'", "x'6869", "tx'6869'"]
+HEX = ["x'6869'", "X''", "x'00'", "x'6869", "tx'6869'", "'6869'", "''"]
 
 
 @pytest.mark.parametrize("text", HEX)
