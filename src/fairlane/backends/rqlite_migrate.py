@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from fairlane.backends.base import Rows
 from fairlane.backends.rqlite import RqliteExecutor
 from fairlane.backends.rqlite_wire import Batch, Refused, delivered
 from fairlane.errors import ConfigurationError
@@ -56,12 +57,19 @@ class RqliteTarget:
     def _read(self, patience: float | None = None) -> str | None:
         if not self._has_table(self._table, patience):
             return None
-        rows = self._send([f"select version_num from {ident(self._table)}"], reads=True)[0]
+        rows = self._look(f"select version_num from {ident(self._table)}", patience)
         return str(rows[0][0]) if rows else None
 
     def _has_table(self, name: str, patience: float | None = None) -> bool:
         query = f"select count(*) from sqlite_master where type = 'table' and name = {literal(name)}"
-        return bool(self._send([query], reads=True, patience=patience)[0][0][0])
+        return bool(self._look(query, patience)[0][0])
+
+    def _look(self, query: str, patience: float | None) -> Rows:
+        try:
+            rows: Rows = self._send([query], reads=True, patience=patience)[0]
+        except Refused as refused:
+            raise refused.error from refused
+        return rows
 
     def _send(self, statements: Sequence[str], *, reads: bool = False, patience: float | None = None) -> Any:
         nothing: Mapping[str, Any] = {}
