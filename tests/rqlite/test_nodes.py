@@ -8,12 +8,13 @@ import time
 import pytest
 
 import fairlane
-from fairlane import AuthenticationFailed, BackendUnavailable, SchemaNotReady
+from fairlane import AuthenticationFailed, BackendUnavailable, LeaseLost, SchemaNotReady
 from fairlane.backends import rqlite_address
 from tests.harness import LONG
 from tests.harness.queues import in_thread
 from tests.rqlite.conftest import posts
 from tests.servers import rqlite
+from tests.servers.rqlite import rewrite
 
 LATER = 0.4
 
@@ -261,3 +262,45 @@ def test_every_address_gets_its_turn(count):
     assert nodes.current == "http://leader:1"
     nodes.failed("http://leader:1")
     assert nodes.current in addresses
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of whichever node leads; set `clock.off` to the seconds that it is wrong by."""
+
+    class Clock:
+        off = 0.0
+
+    original = rewrite.julian_day
+    monkeypatch.setattr(rewrite, "julian_day", lambda: original(time.time() + Clock.off))
+    return Clock
+
+
+async def test_a_leader_whose_clock_is_behind_shortens_no_lease(queue, clock):
+    await queue.publish("held", 1)
+    await queue.publish("given back", 1)
+    held, given = await queue.get("w", LONG), await queue.get("w", LONG)
+    clock.off = -3600
+    assert await queue.claim("w", LONG) is None
+    await queue.nack(given)
+    await queue.publish("new", 1)
+    assert await queue.line() == ["new", "given back"], "what happens now is claimable now"
+    shorter = await queue.extend(held, 30)
+    assert shorter.expires_at < held.expires_at
+    await queue.ack(held)
+
+
+async def test_a_leader_whose_clock_is_ahead_ends_leases_and_tokens_still_fence(queue, clock):
+    await queue.publish("g", 1)
+    await queue.publish("g", 2)
+    held = await queue.get("w", LONG)
+    clock.off = 3600
+    taken = await queue.get("another", LONG)
+    assert (taken.event, taken.attempts) == (1, 2)
+    for call in (lambda: queue.ack(held), lambda: queue.nack(held), lambda: queue.extend(held, LONG)):
+        with pytest.raises(LeaseLost):
+            await call()
+    clock.off = 0
+    assert await queue.claim("w", LONG) is None, "the lease is good until an hour from now"
+    await queue.ack(taken)
+    assert [event for _, event in await queue.drain()] == [2]
