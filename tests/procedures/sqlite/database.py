@@ -1,0 +1,102 @@
+"""A queue in SQLite for tests of the statements themselves: no transport in between, and a clock that can be set."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+from uuid import uuid4
+
+from fairlane.templates import render, split_sqlite, statement
+
+DIALECTS = ("sqlite", "libsql", "rqlite")
+OPERATIONS = ("publish", "claim", "ack", "nack", "extend", "revision", "queue_status", "group_status", "message_status")
+UP = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
+TICK = {"sqlite": 1000, "libsql": 1000, "rqlite": 86400}
+NOON = 1_800_000_000_000_000 // 86_400_000 * 86_400_000  # a tick begins here in every dialect
+
+
+def text_of(operation: str, dialect: str, *, queue: str = "q", floor: int = 0) -> str:
+    extra = {"floor": floor} if operation == "claim" else {}
+    return statement(f"procedures/sqlite/{operation}.sql.j2", queue=queue, dialect=dialect, **extra)
+
+
+def install(connection: sqlite3.Connection, dialect: str, new_groups: str = "first", queue: str = "q") -> None:
+    for path in UP:
+        script = render(path, queue=queue, dialect=dialect, new_groups=new_groups, revision="0001", serves="0001")
+        for each in split_sqlite(script):
+            connection.execute(each)
+
+
+class Database:
+    """One queue, called as the executors call it. Time stands still until `now` is set; None lets it run."""
+
+    def __init__(self, dialect: str, new_groups: str = "first", path: str = ":memory:") -> None:
+        self.dialect = dialect
+        self.tick = TICK[dialect]
+        self.now: int | None = NOON
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.wall = sqlite3.connect(":memory:")
+        self.connection.create_function("julianday", 1, self._julianday)
+        self.connection.create_function("julianday", 0, self._julianday)
+        install(self.connection, dialect, new_groups)
+
+    def _julianday(self, _now: str = "now") -> float:
+        if self.now is None:
+            day: float = self.wall.execute("select julianday('now')").fetchone()[0]
+            return day
+        return self.now / 86_400_000_000 + 2440587.5
+
+    def close(self) -> None:
+        self.connection.close()
+        self.wall.close()
+
+    def call(self, operation: str, *, floor: int = 0, **arguments: Any) -> list[tuple[Any, ...]]:
+        """Run an operation and return its rows; an ack or nack that changed a group has one."""
+        values = {f"p_{name}": self._value(value) for name, value in arguments.items()}
+        if self.dialect == "rqlite":
+            self.connection.execute(text_of("clock", self.dialect))
+        cursor = self.connection.execute(text_of(operation, self.dialect, floor=floor), values)
+        rows = cursor.fetchall()
+        if cursor.description is None:
+            return [(cursor.rowcount,)] if cursor.rowcount else []
+        return rows
+
+    def _value(self, value: Any) -> Any:
+        return f"s{value}" if self.dialect == "rqlite" and isinstance(value, str) else value
+
+    def publish(self, group_id: str, event: str = "1", priority: int = 0, dedup_id: str | None = None) -> int:
+        extra = {} if self.dialect == "sqlite" else {"call_id": str(uuid4())}
+        rows = self.call("publish", group_id=group_id, event=event, priority=priority, dedup_id=dedup_id, **extra)
+        seq: int = rows[0][0]
+        return seq
+
+    def claim(self, visibility: float = 30.0, floor: int = 0, token: str | None = None) -> dict[str, Any] | None:
+        extra = {} if self.dialect == "sqlite" else {"token": token or str(uuid4())}
+        rows = self.call("claim", worker_id="w", visibility=visibility, floor=floor, **extra)
+        names = ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at")
+        return dict(zip(names, rows[0], strict=True)) if rows else None
+
+    def must_claim(self, visibility: float = 30.0, floor: int = 0) -> dict[str, Any]:
+        lease = self.claim(visibility, floor)
+        assert lease is not None
+        return lease
+
+    def ack(self, lease: dict[str, Any]) -> bool:
+        return bool(self.call("ack", group_id=lease["group_id"], token=lease["token"]))
+
+    def nack(self, lease: dict[str, Any], delay: float = 0.0) -> bool:
+        return bool(self.call("nack", group_id=lease["group_id"], token=lease["token"], delay=delay))
+
+    def extend(self, lease: dict[str, Any], visibility: float = 30.0) -> int | None:
+        rows = self.call("extend", group_id=lease["group_id"], token=lease["token"], visibility=visibility)
+        return rows[0][0] if rows else None
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql).fetchall()
+
+    def line(self) -> list[str]:
+        """The groups that can be claimed now, in the order in which they are: claimed one by one."""
+        found = []
+        while (lease := self.claim(3600)) is not None:
+            found.append(lease["group_id"])
+        return found
