@@ -6,7 +6,6 @@ import ssl
 import subprocess
 import threading
 import time
-import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,11 +72,10 @@ async def test_tls_with_a_certificate_of_ones_own(secured, twin):
     await closed(transport)
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 async def test_tls_without_verification(secured, twin):
     transport = await opened(twin, f"{secured[0].url}?verify=0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        await cycle(transport, twin)
+    await cycle(transport, twin)
     await closed(transport)
 
 
