@@ -62,6 +62,8 @@ def migrate(
     migrations.migrate(chosen, queue=queue, revision=revision, startup_timeout=wait, **options)
     after = migrations.status(chosen, queue=queue).found
     typer.echo(_outcome(queue, before, after))
+    if before == after is not None and any(options.values()):
+        typer.echo("Roles and --new-groups count when a queue is made; those of this one stay as they are.", err=True)
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:

@@ -45,7 +45,8 @@ class Casualty:
     """Events that it had handled before."""
     time: float
     held: bool
-    """Whether the queue showed, after its end, that it held the message."""
+    """Whether the queue showed, after its end, that it held the message; or, where a queue cannot show that, whether it
+    ended before its lease did."""
     end: str
     """How it ended, in words."""
 

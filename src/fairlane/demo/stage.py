@@ -197,11 +197,18 @@ class _Course:
             waiting=group.depth - 1 if group else 0,
             handled=message["handled"],
             time=killed_at,
-            held=group is not None and group.state == "in_flight" and group.worker_id == name,
+            held=self._held(name, group)
+            if TABLE[self.report.backend].inspect_messages
+            else killed_at < message["until"],
             end=end,
         )
         self.watcher.killed(casualty)
         self.watcher.looks("middle", *self.report.views["middle"])
+
+    @staticmethod
+    def _held(name: str, group: GroupStatus | None) -> bool:
+        """Tell whether the queue says that a worker holds a message of the group."""
+        return group is not None and group.state == "in_flight" and group.worker_id == name
 
     def _look(self, moment: str, *, announce: bool = True) -> Sequence[GroupStatus]:
         status = self.queue.inspect.queue()

@@ -101,7 +101,8 @@ class Worker:
             return
         if job.doomed_at and lease.group_id not in job.doomed_at:
             return
-        self._channel.send({"holding": lease.group_id, "seq": lease.seq, "handled": self._handled})
+        until = time.time() + self._job.visibility - IDLE[1]  # by our own clock; handling has taken less than that
+        self._channel.send({"holding": lease.group_id, "seq": lease.seq, "handled": self._handled, "until": until})
         self._channel.die()
 
 
