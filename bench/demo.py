@@ -71,7 +71,7 @@ def main() -> int:
     if unknown := sorted(set(chosen) - set(NAMES)):
         print(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 120)
     table = Table()
     for column in COLUMNS:
         table.add_column(
