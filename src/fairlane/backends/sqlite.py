@@ -18,6 +18,7 @@ from fairlane.backends.sqlite_file import (
     Location,
     check_version,
     is_busy,
+    is_missing,
     locate,
     open_file,
     open_for_migration,
@@ -67,7 +68,7 @@ class _Requests:
     def _absent(self, error: sqlite3.Error) -> bool:
         """Tell whether the file, or the queue in it, is simply not there."""
         if primary_code(error) == sqlite3.SQLITE_CANTOPEN and self._location:
-            return self._location.path.parent.is_dir() and not self._location.path.exists()
+            return is_missing(self._location.path)
         return primary_code(error) == sqlite3.SQLITE_ERROR
 
 

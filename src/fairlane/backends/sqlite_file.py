@@ -134,7 +134,7 @@ def open_for_migration(url: str, *, create: bool) -> sqlite3.Connection:
         ConfigurationError: its folder is missing, or the URL is wrong.
     """
     location = locate(url, {})
-    if not create and not location.path.exists() and location.path.parent.is_dir():
+    if not create and is_missing(location.path):
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     deadline = time.monotonic() + MIGRATION_TIMEOUT
     while True:
@@ -181,6 +181,17 @@ def translate(error: BaseException | None, host: str) -> FairlaneError | None:
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT):
         return BackendUnavailable("sqlite", host, str(error))
     return None
+
+
+def is_missing(path: Path) -> bool:
+    """Tell whether a file is not there, in a folder that is."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path.parent.is_dir()
+    except OSError:
+        return False  # who may not look cannot tell
+    return False
 
 
 def _cannot_open(host: str) -> FairlaneError:

@@ -149,7 +149,15 @@ class OwnAsyncLane:
         connection = aiosqlite.Connection(self._opener, iter_chunk_size=64)
         thread: Any = getattr(connection, "_thread", connection)  # older ones are a thread themselves
         thread.daemon = True  # a program that forgot close() must still be able to end
-        return await connection
+        try:
+            return await connection
+        except BaseException:
+            # aiosqlite has told its thread to stop, which reports to the event loop: that must still be there
+            for _ in range(1000):
+                if not thread.is_alive():
+                    break
+                await asyncio.sleep(0.001)
+            raise
 
     def _opened(self, opening: asyncio.Task[aiosqlite.Connection]) -> None:
         if (opening.cancelled() or opening.exception()) and self._opening is opening:
@@ -208,9 +216,13 @@ def answer_of(cursor: sqlite3.Cursor, counts: bool) -> Rows:
 
     A statement that `counts` has none; if it changed something, it is answered with one row that holds the number.
     """
-    if counts:
-        return [(cursor.rowcount,)] if cursor.rowcount > 0 else ()
-    return cursor.fetchall()
+    try:
+        if counts:
+            return [(cursor.rowcount,)] if cursor.rowcount > 0 else ()
+        return cursor.fetchall()
+    except BaseException:
+        cursor.close()  # now, and not when the last frame of a traceback goes
+        raise
 
 
 async def answered(connection: aiosqlite.Connection, sql: str, arguments: Any, counts: bool) -> Rows:

@@ -1,0 +1,424 @@
+"""The file under a transport: URLs, what may be wrong with it, waiting for others, forks, given connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import multiprocessing
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import aiosqlite
+import pytest
+
+import fairlane
+from fairlane import migrate
+from fairlane.backends import sqlite_file
+from fairlane.backends.sqlite_file import locate
+from fairlane.errors import (
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    FairlaneError,
+    LeaseLost,
+    SchemaNotReady,
+    TransportClosed,
+)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    made = f"sqlite:///{tmp_path}/q.db"
+    migrate.upgrade(made)
+    return made
+
+
+def path_of(url: str) -> str:
+    return url.removeprefix("sqlite:///")
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+class TestUrls:
+    def test_relative_and_absolute_paths(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert locate("sqlite:///q.db", {}).path == tmp_path / "q.db"
+        assert locate("sqlite:///data/q.db", {}).path == tmp_path / "data/q.db"
+        assert locate(f"sqlite:///{tmp_path}/q.db", {}).path == tmp_path / "q.db"
+
+    @pytest.mark.parametrize("name", ["a b.db", "a?b.db", "a#b.db", "a%b.db", "ü.db", "q&mode=ro.db", "a'b.db", "x:y"])
+    def test_escaped_names_are_names(self, tmp_path, name):
+        from urllib.parse import quote
+
+        url = f"sqlite:///{tmp_path}/{quote(name)}"
+        with fairlane.connect(url, migrate=True) as queue:
+            queue.publish("g", 1)
+        assert name in names_in(tmp_path)
+
+    @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///%3Amemory%3A"])
+    def test_memory_is_refused_and_the_right_scheme_named(self, url):
+        with pytest.raises(ConfigurationError, match="memory://"):
+            fairlane.connect(url)
+
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("sqlite://q.db", "third slash"),
+            ("sqlite://host/q.db", "third slash"),
+            ("sqlite:///a%00b.db", "name of a file"),
+            ("sqlite:///folder/", "name of a file"),
+            ("sqlite:///q.db?synchronous=maybe", "synchronous must be"),
+            ("sqlite:///q.db?synchronous=off", "synchronous must be"),
+            ("sqlite:///q.db?busy_timeout=-1", "busy_timeout must be"),
+            ("sqlite:///q.db?busy_timeout=nan", "busy_timeout must be"),
+            ("sqlite:///q.db?mode=ro", "no option mode"),
+        ],
+    )
+    def test_mistakes_are_named(self, url, said):
+        with pytest.raises(ConfigurationError, match=said):
+            fairlane.connect(url)
+
+    def test_a_change_of_folder_does_not_move_the_queue(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with fairlane.connect("sqlite:///q.db", migrate=True) as queue:
+            monkeypatch.chdir("/")
+            queue.publish("g", 1)
+            assert queue.inspect.queue().messages == 1
+
+    def test_options(self, url):
+        with fairlane.connect(f"{url}?synchronous=normal", busy_timeout=3) as queue:
+            queue.publish("g", 1)
+            connection = queue._executor._writer._connection
+            assert connection.execute("pragma synchronous").fetchone() == (1,)
+            assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+
+    def test_durable_unless_told_otherwise(self, url):
+        with fairlane.connect(url) as queue:
+            queue.publish("g", 1)
+            assert queue._executor._writer._connection.execute("pragma synchronous").fetchone() == (2,)
+
+    def test_an_old_sqlite_is_refused(self, url, monkeypatch):
+        monkeypatch.setattr(sqlite_file.sqlite3, "sqlite_version_info", (3, 34, 1))
+        monkeypatch.setattr(sqlite_file.sqlite3, "sqlite_version", "3.34.1")
+        with pytest.raises(ConfigurationError, match=r"3\.35 or newer.*3\.34\.1"):
+            fairlane.connect(url)
+
+
+@pytest.mark.parametrize("twin", ["sync", "async"])
+class TestWrongFiles:
+    def refused(self, url: str, twin: str) -> FairlaneError:
+        def connect() -> object:
+            if twin == "sync":
+                return fairlane.connect(url, startup_timeout=0.2)
+            return asyncio.run(fairlane.connect_async(url, startup_timeout=0.2))
+
+        with pytest.raises(FairlaneError) as raised:
+            connect()
+        return raised.value
+
+    def test_a_missing_file_is_a_queue_that_is_not_there_and_stays_missing(self, tmp_path, twin):
+        assert isinstance(self.refused(f"sqlite:///{tmp_path}/no.db", twin), SchemaNotReady)
+        assert names_in(tmp_path) == []
+
+    def test_an_empty_or_foreign_database_is_a_queue_that_is_not_there(self, tmp_path, twin):
+        (tmp_path / "empty.db").touch()
+        with contextlib.closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
+            foreign.execute("create table fairlane_settings (colour text)")
+        for name in ("empty", "foreign"):
+            assert isinstance(self.refused(f"sqlite:///{tmp_path}/{name}.db", twin), SchemaNotReady)
+
+    def test_a_missing_folder_is_named(self, tmp_path, twin):
+        error = self.refused(f"sqlite:///{tmp_path}/nowhere/q.db", twin)
+        assert isinstance(error, ConfigurationError)
+        assert f"{tmp_path}/nowhere" in str(error)
+
+    def test_a_folder_is_not_a_file(self, tmp_path, twin):
+        assert "is a folder" in str(self.refused(f"sqlite:///{tmp_path}", twin))
+
+    def test_some_other_file_is_not_a_database(self, tmp_path, twin):
+        (tmp_path / "letter.txt").write_text("Dear queue, " * 1000)
+        error = self.refused(f"sqlite:///{tmp_path}/letter.txt", twin)
+        assert isinstance(error, ConfigurationError)
+        assert "not an SQLite database" in str(error)
+
+
+@pytest.mark.parametrize("wrong", ["nowhere/q.db", "letter.txt", "."])
+def test_a_migration_says_the_same_of_wrong_files(tmp_path, wrong):
+    (tmp_path / "letter.txt").write_text("Dear queue, " * 1000)
+    with pytest.raises(ConfigurationError):
+        migrate.upgrade(f"sqlite:///{tmp_path}/{wrong}")
+
+
+def _as_nobody(url: str, result: multiprocessing.SimpleQueue) -> None:
+    os.setgid(65534)
+    os.setuid(65534)
+    try:
+        with fairlane.connect(url, startup_timeout=0) as queue:
+            queue.publish("g", 1)
+    except Exception as error:
+        result.put((type(error).__name__, str(error)))
+    else:
+        result.put(("nothing", ""))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")
+@pytest.mark.parametrize("rights", [(0o755, 0o444), (0o755, 0o644), (0o755, 0o000), (0o700, 0o644)])
+def test_a_file_that_may_not_be_written_is_a_typed_error(rights):
+    with tempfile.TemporaryDirectory() as name:
+        folder, url = Path(name), f"sqlite:///{name}/q.db"
+        with fairlane.connect(url, migrate=True) as queue:
+            queue.publish("g", 1)
+        folder.chmod(rights[0])
+        (folder / "q.db").chmod(rights[1])
+        context = multiprocessing.get_context("fork")
+        result = context.SimpleQueue()
+        child = context.Process(target=_as_nobody, args=(url, result))
+        child.start()
+        kind, said = result.get()
+        child.join(10)
+        assert kind == "ConfigurationError", said
+        assert str(folder / "q.db") in said
+
+
+class TestFullAndBusy:
+    def test_a_full_disk_is_backend_full_and_the_queue_still_drains(self, url):
+        with fairlane.connect(url) as queue:
+            for number in range(20):
+                queue.publish(f"g{number}", "x" * 500)
+            connection = queue._executor._writer._connection
+            pages = connection.execute("pragma page_count").fetchone()[0]
+            connection.execute(f"pragma max_page_count = {pages + 4}").fetchall()
+            with pytest.raises(BackendFull):
+                all(queue.publish(f"h{number}", "x" * 3000) for number in range(100))
+            before = queue.inspect.queue().messages
+            done = 0
+            while (lease := queue.claim("w", 30)) is not None:
+                queue.ack(lease)
+                done += 1
+            assert done == before
+
+    @pytest.mark.parametrize("twin", ["sync", "async"])
+    def test_a_file_locked_for_good_is_unavailable_after_the_timeout(self, url, twin):
+        def publish() -> object:
+            with fairlane.connect(url, busy_timeout=0.3) as queue:
+                return queue.publish("g", 1)
+
+        async def publish_async() -> object:
+            async with await fairlane.connect_async(url, busy_timeout=0.3) as queue:
+                return await queue.publish("g", 1)
+
+        with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as holder:
+            holder.execute("begin immediate")
+            began = time.monotonic()
+            with pytest.raises(BackendUnavailable, match="locked") as raised:
+                publish() if twin == "sync" else asyncio.run(publish_async())
+            assert 0.25 < time.monotonic() - began < 3
+            assert path_of(url) in str(raised.value)
+        with fairlane.connect(url) as queue:
+            assert queue.publish("g", 1) == 1
+
+    def test_a_lock_that_ends_in_time_is_waited_for(self, url):
+        with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None, check_same_thread=False)) as holder:
+            holder.execute("begin immediate")
+            timer = threading.Timer(0.3, lambda: holder.execute("commit"))
+            timer.start()
+            with fairlane.connect(url) as queue:
+                assert queue.publish("g", 1) == 1
+            timer.join()
+
+    def test_looking_is_not_held_up_by_a_writer(self, url):
+        with fairlane.connect(url) as queue, contextlib.closing(sqlite3.connect(path_of(url))) as holder:
+            queue.publish("g", 1)
+            holder.execute("begin immediate")
+            assert queue.inspect.queue().messages == 1
+
+    def test_a_queue_dropped_under_a_transport_is_not_there(self, url):
+        with fairlane.connect(url) as queue:
+            queue.publish("g", 1)
+            migrate.downgrade(url, revision="base")
+            with pytest.raises(SchemaNotReady):
+                queue.publish("g", 2)
+
+    def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_anew(self, url):
+        with fairlane.connect(url) as queue:
+            queue.publish("g", 1)
+            lane = queue._executor._writer
+            whole, lane._connection = lane._connection, Broken()
+            with pytest.raises(BackendUnavailable, match="Input/output error"):
+                queue.publish("g", 2)
+            assert lane._connection is None
+            whole.close()
+            queue.publish("g", 3)
+
+
+class Broken:
+    """A connection to a disk that has gone."""
+
+    def execute(self, *_: object) -> None:
+        error = sqlite3.OperationalError(os.strerror(errno.EIO))
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+        raise error
+
+    def close(self) -> None: ...
+
+
+def test_a_closed_transport_opens_nothing(url):
+    queue = fairlane.connect(url)
+    executor = queue._executor
+    queue.close()
+    queue.close()
+    with pytest.raises(TransportClosed):
+        queue.publish("g", 1)
+    with pytest.raises(TransportClosed):
+        executor._writer.run("select 1", {}, False)
+
+
+def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: multiprocessing.SimpleQueue) -> None:
+    parents = id(queue._executor._writer._connection)
+    lease = queue.claim("child", 30)
+    own = queue._executor._writer._connection
+    queue.ack(lease)
+    queue.close()
+    result.put((lease.group_id, id(own) != parents))
+
+
+def test_a_forked_child_opens_its_own_connection(url):
+    context = multiprocessing.get_context("fork")
+    with fairlane.connect(url) as queue:
+        for name in ("a", "b", "c"):
+            queue.publish(name, 1)
+        queue.ack(queue.claim("parent", 30))
+        result = context.SimpleQueue()
+        held = queue._executor._writer._lock
+        held.acquire()  # as if another thread of the parent were inside at the moment of the fork
+        child = context.Process(target=_in_child, args=(queue, [], result))
+        child.start()
+        held.release()
+        assert result.get() == ("b", True)
+        child.join(10)
+        assert child.exitcode == 0
+        lease = queue.claim("parent", 30)
+        assert lease.group_id == "c"
+        queue.ack(lease)
+
+
+class TestGivenConnection:
+    def test_operations_join_the_transaction_of_the_application(self, url):
+        with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
+            queue = fairlane.SqliteTransport(mine)
+            mine.execute("create table orders (id)")
+            mine.execute("begin")
+            mine.execute("insert into orders values (1)")
+            queue.publish("g", 1)
+            mine.execute("rollback")
+            assert queue.claim("w", 30) is None
+            queue.publish("g", 2)  # no transaction is open: commits by itself
+            queue.close()
+        with fairlane.connect(url) as other:
+            assert other.claim("w", 30).event == 2
+
+    def test_with_python_s_own_transactions_the_application_commits(self, url):
+        with contextlib.closing(sqlite3.connect(path_of(url))) as mine:
+            queue = fairlane.SqliteTransport(mine)
+            queue.publish("g", 1)
+            mine.commit()
+            lease = queue.claim("w", 30)
+            queue.ack(lease)
+            assert mine.in_transaction
+            mine.rollback()
+            assert queue.claim("w", 30).seq == lease.seq
+            mine.commit()
+
+    def test_rows_of_the_application_s_factory(self, url):
+        with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
+            mine.row_factory = sqlite3.Row
+            queue = fairlane.SqliteTransport(mine)
+            queue.publish("g", {"n": 1})
+            assert queue.claim("w", 30).event == {"n": 1}
+            assert mine.execute("select 1 as one").fetchone()["one"] == 1
+            mine.text_factory = bytes
+            with pytest.raises(ConfigurationError, match="text_factory"):
+                fairlane.SqliteTransport(mine)
+
+    def test_a_busy_connection_leaves_no_transaction_of_ours(self, url):
+        with (
+            contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as holder,
+            contextlib.closing(sqlite3.connect(path_of(url), timeout=0.1)) as mine,
+        ):
+            queue = fairlane.SqliteTransport(mine)
+            queue.publish("g", 1)
+            mine.commit()
+            holder.execute("begin immediate")
+            with pytest.raises(BackendUnavailable):
+                queue.claim("w", 30)
+            assert not mine.in_transaction
+
+    def test_something_else_is_refused(self, url):
+        with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection"):
+            fairlane.SqliteTransport("sqlite:///q.db")
+        with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
+            fairlane.AsyncSqliteTransport("sqlite:///q.db")
+
+    async def test_aiosqlite(self, url):
+        async with aiosqlite.connect(path_of(url), isolation_level=None) as mine:
+            queue = fairlane.AsyncSqliteTransport(mine)
+            await mine.execute("begin")
+            await queue.publish("g", 1)
+            await mine.execute("rollback")
+            assert await queue.claim("w", 30) is None
+            await queue.publish("g", 2)
+            lease = await queue.claim("w", 30)
+            await queue.ack(lease)
+            with pytest.raises(LeaseLost):
+                await queue.ack(lease)
+        with pytest.raises(ConfigurationError, match="open the aiosqlite connection first"):
+            fairlane.AsyncSqliteTransport(aiosqlite.connect(path_of(url)))
+
+
+class TestAsync:
+    async def test_cancelled_calls_leave_the_connection_whole(self, url):
+        async with await fairlane.connect_async(url) as queue:
+            for number in range(200):
+                await queue.publish(f"g{number}", number)
+            tasks = [asyncio.create_task(queue.claim("w", 30)) for _ in range(100)]
+            for at, task in enumerate(tasks):
+                if at % 3:
+                    await asyncio.sleep(0)
+                task.cancel() if at % 2 else None
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            leases = [each for each in done if not isinstance(each, BaseException)]
+            assert len({lease.group_id for lease in leases}) == len(leases) >= 50
+            for lease in leases:
+                await queue.ack(lease)
+            status = await queue.inspect.queue()
+            assert status.messages == 200 - len(leases)
+            assert status.ready + status.in_flight == status.messages
+
+    async def test_the_first_caller_may_be_cancelled_while_the_file_is_opened(self, url):
+        async with await fairlane.connect_async(url) as queue:
+            lane = queue._executor._looker
+            first = asyncio.create_task(lane.run("select 1", {}, False))
+            second = asyncio.create_task(lane.run("select 2", {}, False))
+            await asyncio.sleep(0)
+            first.cancel()
+            assert await second == [(2,)]
+
+    def test_a_program_that_forgot_to_close_ends(self, url):
+        program = (
+            "import asyncio, sys, fairlane\n"
+            "async def main():\n"
+            "    global queue\n"
+            "    queue = await fairlane.connect_async(sys.argv[1])\n"
+            "    await queue.publish('g', 1)\n"
+            "asyncio.run(main())\n"
+        )
+        subprocess.run([sys.executable, "-c", program, url], check=True, timeout=20)
