@@ -166,25 +166,26 @@ class RedisTarget:
                 pool.disconnect()
 
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
-        """Return a shell script for `redis-cli`. On a cluster the functions go to every primary."""
+        """Return a shell script that calls `redis-cli`, or what $REDIS_CLI says instead, with options and all."""
+        begin = ["set -e", ': "${REDIS_CLI:=redis-cli}"']
+        meta = _quoted(self._meta)
         if revision is None:
             keys = " ".join(map(_quoted, self._keys))
-            return (
-                "# in a cluster: on every primary\n"
-                f"redis-cli FUNCTION DELETE {self._library}\n"
-                f"redis-cli -c UNLINK {keys}\n"
+            return _lines(
+                *begin,
+                "# in a cluster: on every primary",
+                f"$REDIS_CLI -e FUNCTION DELETE {self._library}",
+                f"$REDIS_CLI -e -c UNLINK {keys}",
             )
-        lines = []
+        load = "$REDIS_CLI -e -x FUNCTION LOAD REPLACE <<'END-OF-LIBRARY'"
         for script in scripts:
-            lines += ["# in a cluster: on every primary", "redis-cli -x FUNCTION LOAD REPLACE <<'END-OF-LIBRARY'"]
-            lines += [script.rstrip("\n"), "END-OF-LIBRARY"]
-        meta = _quoted(self._meta)
-        lines.append(f"redis-cli -c HSET {meta} revision {revision} serves {serves}")
-        if self._new_groups is None:
-            lines.append(f"redis-cli -c HSETNX {meta} new_groups first")
-        else:
-            lines.append(f"redis-cli -c HSET {meta} new_groups {self._new_groups}")
-        return "\n".join(lines) + "\n"
+            begin += ["# in a cluster: on every primary", load, script.rstrip("\n"), "END-OF-LIBRARY"]
+        choice = "HSETNX" if self._new_groups is None else "HSET"
+        return _lines(
+            *begin,
+            f"$REDIS_CLI -e -c HSET {meta} revision {revision} serves {serves}",
+            f"$REDIS_CLI -e -c {choice} {meta} new_groups {self._new_groups or 'first'}",
+        )
 
     def close(self) -> None:
         """Release the connections."""
@@ -196,6 +197,10 @@ class RedisTarget:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
 
 
 def _quoted(key: str) -> str:
