@@ -66,7 +66,7 @@ def peek(group: Group, url: Url = None, queue: Queue = QUEUE, limit: Limit = 100
 
 
 def list_backends(as_json: AsJson = False) -> None:
-    """Show which backends there are, what each keeps of the 14 promises, and whether its driver is installed.
+    """Show which backends there are, what each keeps of the 14 promises, and which drivers are missing.
 
     --json prints one object a line: backend, schemes, installed, extra (null when the backend needs none), server,
     reach, durability, clock, differences (by the number of the promise), and the other fields of
@@ -79,18 +79,20 @@ def list_backends(as_json: AsJson = False) -> None:
             known = {"backend": name, "schemes": schemes, "installed": _installed(entry), "extra": extra}
             typer.echo(json_line(known | asdict(TABLE[name])))
         return
-    made = tables.table("backend", "URLs", "needs", "reach", "durable", "clock", "promises", "driver", fold=("URLs",))
+    made = tables.table("backend", "URLs", "needs", "reach", "durable", "promises", fold=("needs",))
     for name, entry in backends.ENTRIES.items():
         kept, urls = TABLE[name], "\n".join(f"{scheme}://" for scheme in entry.schemes)
         but = ", ".join(map(str, sorted(kept.differences)))
         promises = f"all but {but}" if but else "all"
-        driver = "installed" if _installed(entry) else f"pip install 'fairlane[{name}]'"
-        tables.add_row(made, name, urls, kept.server, kept.reach, kept.durability, kept.clock, promises, driver)
+        tables.add_row(made, name, urls, kept.server, kept.reach, kept.durability, promises)
     console = tables.console()
     console.print(made)
     for name in backends.ENTRIES:
         for number, difference in sorted(TABLE[name].differences.items()):
             console.print(Text(f"{name}, promise {number} ({PROMISES[number][0]}): {difference}"))
+    for name, entry in backends.ENTRIES.items():
+        if not _installed(entry):
+            console.print(Text(f"{name}: pip install 'fairlane[{name}]' installs its driver"))
 
 
 def _installed(entry: backends.Entry) -> bool:

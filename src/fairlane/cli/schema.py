@@ -15,35 +15,42 @@ from fairlane.errors import SchemaNotReady
 NOT_READY = 1
 
 Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="For a server that is not up yet.")]
+Revision = Annotated[
+    str, typer.Argument(metavar="REVISION", help="head, a four-digit id, or base, which removes the queue.")
+]
+OwnerRole = Annotated[
+    str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: becomes the owner of everything.")
+]
+AppRole = Annotated[
+    str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions, no more.")
+]
+ReaderRole = Annotated[
+    str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views, no more.")
+]
+NewGroups = Annotated[
+    str | None,
+    typer.Option(
+        "--new-groups",
+        metavar="first|arrival",
+        help="Where a new group stands in line: before all served ones, or by the time of its first publish.",
+        show_default="first",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue although it holds messages.")]
+Sql = Annotated[bool, typer.Option("--sql", help="Print what a DBA would apply by hand; change nothing.")]
 
 
 def migrate(
-    revision: Annotated[
-        str, typer.Argument(metavar="REVISION", help="head, a four-digit id, or base: remove the queue.")
-    ] = "head",
+    revision: Revision = "head",
     url: Url = None,
     queue: Queue = QUEUE,
-    owner_role: Annotated[
-        str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: becomes the owner of everything.")
-    ] = None,
-    app_role: Annotated[
-        str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions, no more.")
-    ] = None,
-    reader_role: Annotated[
-        str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views, no more.")
-    ] = None,
-    new_groups: Annotated[
-        str | None,
-        typer.Option(
-            "--new-groups",
-            metavar="first|arrival",
-            help="Where a new group stands in line: before all served ones, or by the time of its first publish.",
-            show_default="first",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue although it holds messages.")] = False,
+    owner_role: OwnerRole = None,
+    app_role: AppRole = None,
+    reader_role: ReaderRole = None,
+    new_groups: NewGroups = None,
+    yes: Yes = False,
     wait: Wait = STARTUP_TIMEOUT,
-    sql: Annotated[bool, typer.Option("--sql", help="Print what a DBA would apply by hand; change nothing.")] = False,
+    sql: Sql = False,
 ) -> None:
     """Create a queue's schema, or bring it to a revision."""
     chosen = resolve_url(url)

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 10_000
 LONGEST_EVENT = 200
+NARROWEST = 80
 STATE_STYLES = {"ready": "green", "in_flight": "yellow", "parked": "blue", "waiting": ""}
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text as it is: no markup, no emoji names, no guesses at what is a number."""
     stream = sys.stderr if stderr else sys.stdout
-    # nobody looks at the width of a pipe, and a table cut to 80 columns is of no use to grep
-    width = None if stream.isatty() else PIPED_WIDTH
+    # nobody looks at the width of a pipe, and a table cut to 80 columns is of no use to grep; in a narrow terminal
+    # long lines break, since a table squeezed into it would lose columns
+    width = max(shutil.get_terminal_size().columns, NARROWEST) if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
@@ -40,6 +42,7 @@ def table(*columns: str, right: Sequence[str] = (), title: str | None = None, fo
         title_justify="left",
         title_style="bold",
         header_style="bold",
+        padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
     )
