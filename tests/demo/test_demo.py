@@ -90,14 +90,14 @@ def test_every_backend(arm: tuple[Kit, str], temporary: Path, tmp_path: Path):
 
 
 def test_threads_where_the_queue_lives_in_one_process(temporary: Path):
-    done = fairlane("demo", "--url", "memory://", "--events", 200, "--visibility", 0.5).ok()
+    done = fairlane("demo", "--url", "memory://", "--events", 200).ok()
     assert "worker threads, since this queue lives in one process" in done.out
     assert "a thread, which dropped its lease and its work and left" in done.out
 
 
 def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp_path: Path):
     where = ("--url", f"sqlite:///{tmp_path}/kept.db", "--queue", "kept")
-    report = fairlane("demo", *where, "--keep", "--json", "--events", 100, "--visibility", 0.5).ok().json
+    report = fairlane("demo", *where, "--keep", "--json", "--events", 100).ok().json
     assert report["queue"] == "kept"
     assert migrate.status(where[1], queue="kept").ready
     assert "name another" in fairlane("demo", *where).failed_in_one_line()
@@ -152,9 +152,9 @@ def test_a_worker_that_dies_ends_the_demo(temporary: Path, monkeypatch: pytest.M
 
 
 def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fairlane.demo.crew.ProcessMember.order", lambda self, word: None)
+    monkeypatch.setattr("fairlane.demo.crew.ThreadMember.order", lambda self, word: None)
     with pytest.raises(FairlaneError, match=r"nothing was handled for 3 s; 0 of 100 are done"):
-        rehearse(small(), Nobody())
+        rehearse(small(url="memory://"), Nobody())
 
 
 def test_workers_that_never_start_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch):
@@ -165,7 +165,7 @@ def test_workers_that_never_start_end_the_demo(temporary: Path, monkeypatch: pyt
 
 def test_a_proof_that_fails_is_exit_code_1(temporary: Path, capsys, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stage, "published", lambda event: {**published(event), "version": "0"})
-    assert run(["demo", "--events", "100", "--visibility", "0.5"]) == 1
+    assert run(["demo", "--events", "100"]) == 1
     shown = capsys.readouterr().out
     assert "FAILS  final state  0 of" in shown
     assert "holds  drained" in shown

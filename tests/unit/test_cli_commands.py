@@ -75,7 +75,7 @@ def test_migrate_sql_prints_the_script_and_nothing_else(tmp_path: Path):
         assert done.err == ""
         assert "orders" in done.out
         assert "geheim" not in done.out
-        assert "INFO" not in done.out
+        assert "INFO  [" not in done.out
     assert list(tmp_path.iterdir()) == []
 
 
