@@ -20,7 +20,8 @@ ack      1. free the group and note the message as acked: the fence, and the mom
 Three rules make this safe; tests/mongo shows each one fail without it:
 - A group is dropped only if its `touched` is what it was before one looked for messages. Each pass through step 3 of
   publish writes a number that was drawn for this pass alone: a dedup hit that wrote the first one's seq again could
-  make `touched` look as if nobody had come, and a published message would lose its group.
+  make `touched` look as if nobody had come, and a published message would lose its group. Its `acked` must be the
+  same too: a message can be served and acked before its publisher has come to step 3, and then the group alone knows.
 - What `acked` names is deleted before another message may become `leased`, else a crash between ack's steps and a
   smaller seq that arrives later would make `acked` forget it, and it would be delivered again.
 - `leased` is written under the token, so a claim whose lease ran out meanwhile starts anew.
@@ -170,8 +171,9 @@ class MongoCore(Publishing, Inspection, Core):
         }
         before = yield from self._fenced(lease, change)
         started = time.monotonic()
-        yield Delete(MESSAGES, {"_id": before["leased"]})
-        if not (yield from self.drop_if_empty(before["_id"], None, before["touched"])):
+        done = before["leased"]
+        yield Delete(MESSAGES, {"_id": done})
+        if not (yield from self.drop_if_empty(before["_id"], touched=before["touched"], acked=done)):
             yield from after_tick(started)
 
     def nack(self, lease: Lease, delay: float) -> Program[None]:

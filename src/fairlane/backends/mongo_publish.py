@@ -98,7 +98,7 @@ class Publishing:
                 break  # else another publisher made the group at this moment
         if before is None:
             # the message may have been served by way of a group that is gone since
-            yield from self.drop_if_empty(group_id, None, stamp)
+            yield from self.drop_if_empty(group_id, touched=stamp, acked=None)
         elif before["token"] is None and before["acked"] == before["touched"]:
             # what an ack leaves that is not done, or never will be: if there is nothing else, the group is a new one
             others = {"group_id": group_id, "_id": {"$nin": [seq, before["acked"]]}}
@@ -109,11 +109,12 @@ class Publishing:
             yield from after_tick(started)
         return before
 
-    def drop_if_empty(self, group_id: str, token: str | None, touched: int) -> Program[bool]:
-        """Drop a group without messages, if nobody has put it in line since `touched` was read."""
+    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Program[bool]:
+        """Drop a free group without messages, if it is still what it was before one looks for messages."""
         if (yield FindOne(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
             return False
-        dropped: bool = yield Delete(GROUPS, {"_id": group_id, "token": token, "touched": touched})
+        unchanged = {"_id": group_id, "token": None, "touched": touched, "acked": acked}
+        dropped: bool = yield Delete(GROUPS, unchanged)
         return dropped
 
 
