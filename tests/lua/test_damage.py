@@ -93,6 +93,19 @@ def test_a_message_deleted_under_its_lease_takes_no_other_with_it(single: object
     library.remove()
 
 
+def test_deliveries_of_a_deleted_message_are_not_counted_for_the_next(single: object) -> None:
+    library = Library(single)
+    for event in ("1", "2"):
+        library.publish("bad", event)
+    library.claim("t")
+    library.call("nack", "bad", "t", 0)
+    library.client.zrem(library.key("messages"), member(library))
+    library.client.hdel(library.key("events"), FIRST)
+    reply = library.claim("t")
+    assert (reply[2], reply[4]) == (b"2", 1)
+    library.remove()
+
+
 def test_a_group_lost_from_the_line_comes_back_with_its_next_publish(single: object) -> None:
     library = Library(single)
     library.publish("bad", "1", 1)

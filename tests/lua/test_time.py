@@ -26,24 +26,57 @@ def names(groups: list[bytes]) -> list[str]:
     return [group.decode() for group in groups]
 
 
-def test_acks_within_one_microsecond_keep_their_order(timed: MakeLibrary) -> None:
+@pytest.mark.parametrize("pause", [0, SECOND])
+def test_acks_within_one_microsecond_keep_their_order(timed: MakeLibrary, pause: int) -> None:
     library = timed()
     for name in NAMES * 2:
         library.publish(name)
-    for group, token in claim_all(library):
+    leases = claim_all(library, 60 * SECOND)
+    library.pass_time(pause)
+    for group, token in leases:
         library.call("ack", group, token)
-    assert names(library.order()) == NAMES
     check(library)
+    assert names(library.order()) == NAMES
 
 
-def test_nacks_within_one_microsecond_keep_their_order(timed: MakeLibrary) -> None:
+@pytest.mark.parametrize("pause", [0, SECOND])
+def test_nacks_within_one_microsecond_keep_their_order(timed: MakeLibrary, pause: int) -> None:
     library = timed()
     for name in NAMES:
         library.publish(name)
-    for group, token in reversed(claim_all(library)):
+    leases = claim_all(library, 60 * SECOND)
+    library.pass_time(pause)
+    for group, token in reversed(leases):
         library.call("nack", group, token, 0)
-    assert names(library.order()) == NAMES[::-1]
     check(library)
+    assert names(library.order()) == NAMES[::-1]
+
+
+@pytest.mark.parametrize("function", ["ack", "nack"])
+def test_a_place_taken_by_a_lease_that_ends_now_delays_all_that_follow(timed: MakeLibrary, function: str) -> None:
+    """The first to come back gives way to the end of six leases; when one of those goes, nobody slips in there."""
+    library = timed()
+    ends = [f"end{number}" for number in range(6)]
+    for name in ("z", "a"):
+        library.publish(name)
+        library.publish(name)
+        library.claim(name, 60 * SECOND)
+    for name in ends:
+        library.publish(name)
+    library.pass_time(100)
+    start = library.time + SECOND
+    for number, name in enumerate(ends):
+        library.claim(name, SECOND)  # each a microsecond later than the one before, so they end in a row
+        assert library.client.zscore(library.key("floor:0"), name) == start + number
+    library.set_time(start)
+    argv = (0,) if function == "nack" else ()
+    library.call(function, "z", "z", *argv)
+    library.call("extend", ends[-1], ends[-1], 600 * SECOND)
+    library.call(function, "a", "a", *argv)
+    check(library)
+    library.pass_time(SECOND)
+    line = names(library.order())
+    assert line.index("z") < line.index("a")
 
 
 def test_leases_that_end_together_keep_the_order_of_their_claims(timed: MakeLibrary) -> None:
