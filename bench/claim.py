@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harel.spec.states import Event
 from rich.console import Console
 from rich.table import Table
 
 from bench.cases import CASES, scaled
 from bench.ours import Ours
 from bench.theirs import THEIRS, Theirs
-from harel.spec.states import Event
 
 BACKENDS = ("sqlite", "postgres", "redis")
 SLICE_CYCLES = 60

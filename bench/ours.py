@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from tests.harness.kits import KITS, Kit
+
 import fairlane
 from bench.cases import READY_MESSAGES, Case
 from fairlane.program import Call
-from tests.harness.kits import KITS, Kit
 
 HOUR = 3600.0
 CHUNK = 5000

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bench.cases import READY_MESSAGES, Case
 from harel.spec.states import Event
+
+from bench.cases import READY_MESSAGES, Case
 
 HOUR = 3600.0
 
