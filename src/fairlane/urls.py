@@ -9,6 +9,8 @@ from fairlane.errors import ConfigurationError
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*(?=:)")
 
+_HOSTS = re.compile(r"(\[[^\]]*\]|[^:,]*)(:\d*)?(,(\[[^\]]*\]|[^:,]*)(:\d*)?)*")
+
 
 def scheme_of(url: str) -> str:
     """Return the scheme of a URL in lower case.
@@ -28,10 +30,11 @@ def host_of(url: str) -> str:
     """Return where a URL points, for messages: hosts and ports, or the path of a file, never the credentials."""
     rest = url.split("://", 1)[-1]
     authority, slash, path = rest.partition("/")
-    authority = authority.split("?", 1)[0].split("#", 1)[0].rpartition("@")[2]
-    # a password with an unescaped '/' moves the '@' into what looks like the path: show nothing of it
-    if "@" in path.split("?", 1)[0]:
-        authority, path = path.split("?", 1)[0].rpartition("@")[2].partition("/")[0], ""
+    # a password may hold an unescaped '?' or '#': what is before the last '@' goes first
+    authority = authority.rpartition("@")[2].split("?", 1)[0].split("#", 1)[0]
+    # one with an unescaped '/' moves the '@' into what looks like the path: show nothing of it
+    if "@" in path.split("?", 1)[0] or ("@" in path and not _HOSTS.fullmatch(authority)):
+        authority, path = path.rpartition("@")[2].partition("/")[0], ""
     if authority:
         return unquote(authority)
     return unquote(path.split("?", 1)[0]) if slash and path else "localhost"

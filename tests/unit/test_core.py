@@ -1,0 +1,289 @@
+"""The small parts below the backends: URLs, the environment, templates, programs, operations, the in-memory store."""
+
+import asyncio
+import threading
+
+import jinja2
+import pytest
+
+from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, templates
+from fairlane.backends import ENTRIES, load, name_for
+from fairlane.backends.memory import MemoryStore
+from fairlane.contract import check_queue
+from fairlane.environ import resolve_url, url_from
+from fairlane.model import Revision
+from fairlane.operations import Operations
+from fairlane.program import Call, Sleep, run, run_async
+from fairlane.urls import host_of, options_of, scheme_of
+
+# URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("postgresql://user:secret@db.example:5432/app", "db.example:5432"),
+        ("postgresql://user:se%40cret@db:5432/app?x=1", "db:5432"),
+        ("postgresql://user:se@cret@db/app", "db"),
+        ("postgresql://user:se/cret@db/app", "db"),
+        ("postgresql://user:secret?x@db/app", "db"),
+        ("postgresql://user:secret#x@db/app", "db"),
+        ("postgresql://user:se/cr?et@db/app", "db"),
+        ("postgresql://user:se/cr#et@db:1/app?x=1", "db:1"),
+        ("postgresql://db:1,other:2/app?x=a@b", "db:1,other:2"),
+        ("redis://:secret@127.0.0.1:6379/0", "127.0.0.1:6379"),
+        ("redis://[::1]:6379/0", "[::1]:6379"),
+        ("rqlite://u:secret@a:4001,b:4001", "a:4001,b:4001"),
+        ("sqlite:///queue.db", "queue.db"),
+        ("sqlite:////tmp/queue.db?x=secret", "/tmp/queue.db"),
+        ("postgresql:///app", "app"),
+        ("memory://", "localhost"),
+    ],
+)
+def test_host_of_a_url_never_shows_the_password(url, host):
+    shown = host_of(url)
+    assert "secret" not in shown
+    assert "cret" not in shown
+    assert shown == host
+
+
+@pytest.mark.parametrize("url", ["", "queue.db", "/tmp/x", "//host", "1a://x", "secret@host", None, 7])
+def test_a_url_without_a_scheme_is_refused_without_repeating_it(url):
+    with pytest.raises(ConfigurationError) as caught:
+        scheme_of(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_schemes_are_compared_without_case_and_belong_to_one_backend():
+    assert scheme_of("PostgreSQL://x") == "postgresql"
+    assert scheme_of("redis+cluster://x") == "redis+cluster"
+    schemes = [scheme for entry in ENTRIES.values() for scheme in entry.schemes]
+    assert len(schemes) == len(set(schemes))
+    for name, entry in ENTRIES.items():
+        assert all(name_for(scheme) == name for scheme in entry.schemes)
+
+
+def test_options_of_a_url_are_its_query():
+    assert options_of("sqlite:///q.db?a=1&b=&a=2%20") == {"a": "2 ", "b": ""}
+
+
+# The environment
+
+
+@pytest.mark.parametrize(
+    ("env", "url"),
+    [
+        ({}, None),
+        ({"FAIRLANE_URL": "redis://a"}, "redis://a"),
+        ({"FAIRLANE_URL": ""}, None),
+        ({"STM_TRANSPORT_BACKEND": "memory"}, "memory://"),
+        ({"STM_TRANSPORT_BACKEND": " Redis ", "FAIRLANE_REDIS_URL": "redis://a"}, "redis://a"),
+        ({"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_URL": "redis://a"}, "redis://a"),
+        ({"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_REDIS_URL": "redis://a", "FAIRLANE_URL": "redis://a"}, "redis://a"),
+        ({"FAIRLANE_URL": "redis://a", "FAIRLANE_POSTGRES_URL": "postgresql://b"}, "redis://a"),
+        ({"STM_TRANSPORT_BACKEND": "postgres", "FAIRLANE_POSTGRES_URL": "postgresql://b", "FAIRLANE_REDIS_URL": "x"},
+         "postgresql://b"),
+    ],
+)  # fmt: skip
+def test_the_environment_chooses(env, url):
+    assert url_from(env) == url
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"STM_TRANSPORT_BACKEND": "nothing"},
+        {"STM_TRANSPORT_BACKEND": "redis"},
+        {"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_REDIS_URL": "redis://:secret@a", "FAIRLANE_URL": "redis://b"},
+        {"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_REDIS_URL": "postgresql://:secret@a"},
+        {"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_URL": "postgresql://:secret@a"},
+        {"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_REDIS_URL": "secret"},
+    ],
+)
+def test_an_environment_that_contradicts_itself_is_refused(env):
+    with pytest.raises(ConfigurationError) as caught:
+        url_from(env)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_url_given_goes_before_the_environment(monkeypatch):
+    monkeypatch.setenv("STM_TRANSPORT_BACKEND", "nothing")
+    assert resolve_url("memory://") == "memory://"
+    monkeypatch.delenv("STM_TRANSPORT_BACKEND")
+    monkeypatch.delenv("FAIRLANE_URL", raising=False)
+    with pytest.raises(ConfigurationError, match="FAIRLANE_URL"):
+        resolve_url(None)
+
+
+# Names of queues, backends, templates
+
+
+@pytest.mark.parametrize("name", ["a", "fairlane", "a_1", "a" * 31, "pg", "publics", "sqs", "select"])
+def test_names_of_queues(name):
+    assert check_queue(name) == name
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ConfigurationError, match="known are memory"):
+        load("nothing")
+
+
+def test_identifiers_and_strings_are_quoted():
+    assert templates.ident('a"b') == '"a""b"'
+    assert templates.literal("a'b") == "'a''b'"
+
+
+def test_a_template_with_an_undefined_variable_fails():
+    with pytest.raises(jinja2.UndefinedError):
+        templates.render("procedures/sqlite/queue_status.sql.j2")
+
+
+def test_a_statement_has_no_comments():
+    text = templates.statement("procedures/sqlite/queue_status.sql.j2", queue="orders")
+    assert "--" not in text
+    assert '"orders_queue_status"' in text
+
+
+# Programs
+
+
+def program():
+    """Ask twice, wait in between, and survive an error."""
+    first = yield Call("first")
+    yield Sleep(0)
+    try:
+        yield Call("fails")
+    except KeyError:
+        second = yield Call("second")
+    return [first, second]
+
+
+def test_programs_are_driven_alike_in_both_ways():
+    asked = []
+
+    def execute(request):
+        asked.append(request.operation)
+        if request.operation == "fails":
+            raise KeyError
+        return request.operation
+
+    async def execute_async(request):
+        return execute(request)
+
+    assert run(program(), execute) == asyncio.run(run_async(program(), execute_async)) == ["first", "second"]
+    assert asked == ["first", "fails", "second"] * 2
+
+
+def test_a_cancelled_program_is_told_and_ended():
+    ended = []
+
+    def waiting():
+        try:
+            yield Call("never")
+        finally:
+            ended.append(True)
+
+    async def main():
+        task = asyncio.ensure_future(run_async(waiting(), lambda _: asyncio.sleep(60)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ended == [True]
+
+
+# Operations
+
+
+class StartingCore:
+    """A server that is not up at first."""
+
+    queue = "orders"
+
+    def __init__(self, failures, revision):
+        self.failures, self.found = failures, revision
+
+    def check_ready(self):
+        from fairlane.backends.base import Core
+
+        return Core.check_ready(self)
+
+    def revision(self):
+        yield Call("revision")
+        if self.failures:
+            self.failures -= 1
+            raise BackendUnavailable("redis", "host", "refused")
+        return self.found
+
+
+def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up():
+    operations = Operations(StartingCore(4, Revision("0001", "0001")), None)
+    pauses = []
+    program = operations.start(10)
+    try:
+        request = next(program)
+        while True:
+            if isinstance(request, Sleep):
+                pauses.append(request.seconds)
+            request = program.send(None)
+    except StopIteration:
+        pass
+    assert len(pauses) == 4
+    assert pauses == sorted(pauses)
+
+
+def test_a_start_gives_up_after_its_time():
+    with pytest.raises(BackendUnavailable):
+        run(Operations(StartingCore(10**6, None), None).start(0.1), lambda _: None)
+
+
+@pytest.mark.parametrize(("found", "serves"), [("0000", "0000"), ("0002", "0002"), ("0009", "0005")])
+def test_a_revision_that_does_not_fit_is_refused_at_once(found, serves):
+    with pytest.raises(SchemaNotReady) as caught:
+        run(Operations(StartingCore(0, Revision(found, serves)), None).start(10), lambda _: None)
+    assert (caught.value.found, caught.value.needed) == (found, "0001")
+
+
+def test_a_newer_revision_that_still_serves_is_fine():
+    run(Operations(StartingCore(0, Revision("0009", "0001")), None).start(0), lambda _: None)
+
+
+# The in-memory store
+
+
+def test_memory_stores_are_shared_by_name_unless_given():
+    with InMemoryTransport(queue="unit_shared") as one, InMemoryTransport(queue="unit_shared") as two:
+        one.publish("g", 1)
+        assert two.claim("w", 30) is not None
+    with InMemoryTransport(MemoryStore()) as one, InMemoryTransport(MemoryStore()) as two:
+        one.publish("g", 1)
+        assert two.claim("w", 30) is None
+
+
+def test_memory_lines_do_not_grow_with_what_is_finished():
+    """Every claim, extend and nack leaves a stale entry; they must go before they outnumber the live ones by far."""
+    store = MemoryStore()
+    with InMemoryTransport(store) as queue:
+        for n in range(20):
+            queue.publish(f"g{n}", n)
+        for _ in range(2000):
+            queue.nack(queue.extend(queue.claim("w", 30), 3600))
+        assert sum(len(line) for line in store._lines) < 200
+
+
+def test_memory_serves_many_threads():
+    with InMemoryTransport(MemoryStore()) as queue:
+
+        def publish(number):
+            for n in range(200):
+                queue.publish(f"g{number}", n)
+
+        threads = [threading.Thread(target=publish, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert queue.inspect.queue().messages == 1600
+        assert len({m.seq for n in range(8) for m in queue.inspect.messages(f"g{n}", limit=1000)}) == 1600

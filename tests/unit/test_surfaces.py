@@ -1,0 +1,153 @@
+"""The two faces, the protocols and the documentation of the public names must not drift apart."""
+
+import inspect
+
+import pytest
+
+import fairlane
+from fairlane import contract, facade, transports
+from fairlane.backends import ENTRIES
+from fairlane.capabilities import PROMISES, TABLE
+
+PAIRS = [
+    (facade.SyncFacade, facade.AsyncFacade),
+    (facade.SyncInspector, facade.AsyncInspector),
+    (contract.Transport, contract.AsyncTransport),
+    (contract.Inspector, contract.AsyncInspector),
+]
+TWIN_NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
+
+
+def surface(kind):
+    """Public methods and properties with their parameters and defaults."""
+    found = {}
+    for name in dir(kind):
+        value = inspect.getattr_static(kind, name)
+        if name.startswith("_") and name not in ("__enter__", "__exit__", "__aenter__", "__aexit__", "__init__"):
+            continue
+        if name == "__init__" and not hasattr(kind, "from_url"):
+            continue
+        if isinstance(value, property):
+            found[name] = "property"
+            continue
+        function = value.__func__ if isinstance(value, classmethod) else value
+        if inspect.isfunction(function):
+            parameters = inspect.signature(function).parameters.values()
+            found[TWIN_NAMES.get(name, name)] = [(p.name, p.kind, p.default, p.annotation) for p in parameters][1:]
+    return found
+
+
+@pytest.mark.parametrize(("sync", "asynchronous"), PAIRS)
+def test_twins_have_the_same_methods_and_signatures(sync, asynchronous):
+    assert surface(sync) == surface(asynchronous)
+
+
+@pytest.mark.parametrize(("protocol", "facade_"), [
+    (contract.Transport, facade.SyncFacade),
+    (contract.AsyncTransport, facade.AsyncFacade),
+    (contract.Inspector, facade.SyncInspector),
+    (contract.AsyncInspector, facade.AsyncInspector),
+])  # fmt: skip
+def test_a_facade_is_what_its_protocol_says(protocol, facade_):
+    promised, offered = surface(protocol), surface(facade_)
+    promised.pop("__init__", None)
+    assert {name: offered[name] for name in promised} == promised
+
+
+def test_async_methods_are_coroutines_and_sync_ones_are_not():
+    for name in ("publish", "claim", "ack", "nack", "extend", "close"):
+        assert inspect.iscoroutinefunction(getattr(facade.AsyncFacade, name))
+        assert not inspect.iscoroutinefunction(getattr(facade.SyncFacade, name))
+
+
+def test_every_backend_has_both_twins_and_its_capabilities():
+    assert set(transports.SYNC) == set(transports.ASYNC) == set(TABLE) == set(ENTRIES)
+    for name in ENTRIES:
+        assert transports.SYNC[name].backend == transports.ASYNC[name].backend == TABLE[name].backend == name
+        assert transports.ASYNC[name].__name__ == f"Async{transports.SYNC[name].__name__}"
+        for kind in (transports.SYNC[name], transports.ASYNC[name]):
+            assert getattr(fairlane, kind.__name__) is kind
+
+
+def test_connect_and_its_twin_take_the_same_arguments():
+    parameters = [
+        [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+        for function in (fairlane.connect, fairlane.connect_async)
+    ]
+    assert parameters[0] == parameters[1]
+
+
+def documented():
+    for name in fairlane.__all__:
+        value = getattr(fairlane, name)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            yield name, value
+        for member, function in vars(value).items() if inspect.isclass(value) else ():
+            if inspect.isfunction(function) and not member.startswith("_"):
+                yield f"{name}.{member}", function
+    for kind in (facade.SyncFacade, facade.AsyncFacade, facade.SyncInspector, facade.AsyncInspector):
+        for member, function in vars(kind).items():
+            if inspect.isfunction(function) and not member.startswith("_"):
+                yield f"{kind.__name__}.{member}", function
+    for name in fairlane.migrate.__all__:
+        yield f"migrate.{name}", getattr(fairlane.migrate, name)
+
+
+DOCUMENTED = dict(documented())
+# The methods of the two protocols are documented where they are promised, in the facades.
+UNDOCUMENTED = {f"{kind}.{name}" for kind in ("Transport", "AsyncTransport")
+                for name in ("publish", "claim", "ack", "nack", "extend", "close")}  # fmt: skip
+NOT_IMPERATIVE = (
+    "Returns",
+    "Gets",
+    "Raises",
+    "Sets",
+    "Tells",
+    "Makes",
+    "Gives",
+    "Checks",
+    "This function",
+    "A function",
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(DOCUMENTED) - UNDOCUMENTED))
+def test_every_public_name_says_what_it_does_in_its_first_line(name):
+    value = DOCUMENTED[name]
+    text = (value.__doc__ or "").strip()
+    assert text, "no docstring"
+    first = text.splitlines()[0]
+    assert first[0].isupper()
+    if inspect.isfunction(value):
+        assert not first.startswith(NOT_IMPERATIVE), f"begin with a verb in the imperative: {first}"
+
+
+def test_capabilities_are_given_by_url_and_by_environment(monkeypatch):
+    for name, entry in ENTRIES.items():
+        assert fairlane.capabilities(f"{entry.schemes[0]}://host/x") is TABLE[name]
+    monkeypatch.setenv("FAIRLANE_URL", "redis://somewhere")
+    monkeypatch.delenv("STM_TRANSPORT_BACKEND", raising=False)
+    assert fairlane.capabilities().backend == "redis"
+    with pytest.raises(fairlane.ConfigurationError):
+        fairlane.capabilities("nothing://x")
+
+
+def test_capabilities_declare_differences_of_promises_that_exist():
+    for entry in TABLE.values():
+        assert set(entry.differences) <= set(PROMISES)
+        assert all(entry.keeps(n) == (n not in entry.differences) for n in PROMISES)
+        assert entry.priorities or {6, 13} & set(entry.differences)
+    with pytest.raises(ValueError):
+        TABLE["memory"].keeps(15)
+
+
+def test_every_promise_has_a_test_in_the_contract_suite():
+    """The markers of the test modules, read as text: collecting them would need the servers."""
+    import re
+    from pathlib import Path
+
+    marked = set()
+    for path in (Path(__file__).parents[1] / "contract").glob("test_*.py"):
+        for numbers in re.findall(r"mark\.promise\(([\d, ]+)\)", path.read_text()):
+            marked |= {int(number) for number in numbers.split(",")}
+    assert marked == set(PROMISES)
