@@ -33,7 +33,7 @@ def host_of(url: str) -> str:
     # a password may hold an unescaped '?' or '#': what is before the last '@' goes first
     authority = authority.rpartition("@")[2].split("?", 1)[0].split("#", 1)[0]
     # one with an unescaped '/' moves the '@' into what looks like the path: show nothing of it
-    if "@" in path.split("?", 1)[0] or ("@" in path and not _HOSTS.fullmatch(authority)):
+    if authority and ("@" in path.split("?", 1)[0] or ("@" in path and not _HOSTS.fullmatch(authority))):
         authority, path = path.rpartition("@")[2].partition("/")[0], ""
     if authority:
         return unquote(authority)

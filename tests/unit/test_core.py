@@ -37,6 +37,7 @@ from fairlane.urls import host_of, options_of, scheme_of
         ("sqlite:///queue.db", "queue.db"),
         ("sqlite:////tmp/queue.db?x=secret", "/tmp/queue.db"),
         ("postgresql:///app", "app"),
+        ("sqlite:////home/me@work/q.db", "/home/me@work/q.db"),
         ("memory://", "localhost"),
     ],
 )
