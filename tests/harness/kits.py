@@ -292,12 +292,56 @@ class RqliteKit(Kit):
         return {table: rows[0][0] for table, rows in zip(tables, counts, strict=True)}
 
 
+class SqsKit(Kit):
+    backend = "sqs"
+    variable = "FAIRLANE_TEST_SQS_URL"
+    batches = False
+
+    def now(self, queue: str) -> datetime:
+        return datetime.now(UTC)
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        from fairlane.backends.sqs import make_client
+        from fairlane.backends.sqs_address import parse
+
+        client = make_client(parse(self.url(queue)))
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        url = client.get_queue_url(QueueName=f"{queue}.fifo")["QueueUrl"]
+        counts = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        client.close()
+        return {name: int(counts[name]) for name in names}
+
+
+class MongoKit(Kit):
+    backend = "mongo"
+    variable = "FAIRLANE_TEST_MONGO_URL"
+    batches = False
+
+    def connect(self, queue: str) -> Any:
+        import pymongo
+
+        return pymongo.MongoClient(self.url(queue))
+
+    def now(self, queue: str) -> datetime:
+        with self.connect(queue) as client:
+            now: datetime = client.admin.command("hello")["localTime"]
+        return now.replace(tzinfo=UTC)
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        with self.connect(queue) as client:
+            database = client.get_default_database("fairlane")
+            names = [f"{queue}_groups", f"{queue}_messages"]
+            return {name: database[name].count_documents({}) for name in names}
+
+
 KITS: dict[str, type[Kit]] = {
     "memory": MemoryKit,
     "sqlite": SqliteKit,
     "postgres": PostgresKit,
     "redis": RedisKit,
     "redis-cluster": RedisClusterKit,
+    "mongo": MongoKit,
     "rqlite": RqliteKit,
+    "sqs": SqsKit,
 }
 """By the name in the test's id."""
