@@ -15,7 +15,7 @@ import redis.asyncio
 
 from fairlane.backends import redis_address as addresses
 from fairlane.backends import redis_lines as lines
-from fairlane.backends.base import Backend, ProcedureCore, Rows, translated
+from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options, translated
 from fairlane.backends.redis_wire import Calls, Refused, revision_rows, rows_of, translate
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
@@ -69,6 +69,7 @@ class RedisExecutor:
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Connect to the server or cluster at a URL; `redis_address.parse` says what the options are."""
+        check_options("redis", options, ("allow_eviction", "max_connections"))
         address = addresses.parse(url, **options)
         settings = _Options(queue, address.host, address.allow_eviction)
         if address.nodes:
@@ -80,6 +81,7 @@ class RedisExecutor:
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use the connections of a `redis.Redis` or `redis.RedisCluster` of the application."""
+        check_options("redis", options, ("allow_eviction",))
         settings = _Options(queue, addresses.address_of(client), addresses.client_options(**options))
         if isinstance(client, redis.RedisCluster):
             return cls(lines.ClusterLine(settings.calls, client=client), settings, owned=False)
@@ -116,6 +118,7 @@ class AsyncRedisExecutor:
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Connect to the server or cluster at a URL; `redis_address.parse` says what the options are."""
+        check_options("redis", options, ("allow_eviction", "max_connections"))
         address = addresses.parse(url, **options)
         settings = _Options(queue, address.host, address.allow_eviction)
         if address.nodes:
@@ -127,6 +130,7 @@ class AsyncRedisExecutor:
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use the connections of a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster` of the application."""
+        check_options("redis", options, ("allow_eviction",))
         settings = _Options(queue, addresses.address_of(client), addresses.client_options(**options))
         if isinstance(client, redis.asyncio.RedisCluster):
             return cls(lines.AsyncClusterLine(settings.calls, client=client), settings, limit=None)
