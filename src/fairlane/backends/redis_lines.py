@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import queue
 import threading
 from collections import deque
 from typing import Any, Protocol
@@ -50,44 +51,62 @@ class OwnLine:
         self._start()
 
     def _start(self) -> None:
-        self._free: deque[Any] = deque()
-        self._slots = threading.BoundedSemaphore(self._limit)
+        self._free: deque[Any] = deque()  # connected
+        self._cold: deque[Any] = deque()  # not connected, kept since the driver's pool counts what it makes
+        self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # faster than a semaphore
+        for _ in range(self._limit):
+            self._permits.put(None)
         self._process = os.getpid()
 
     def send(self, request: Call) -> Any:
         packed = self._calls.packed(request)
         if self._process != os.getpid():
             self._start()  # a fork must not share its parent's connections
-        with self._slots:
-            connection = self._checkout()
-            try:
-                connection.send_packed_command((packed,))
-                return connection.read_response(disable_decoding=True)
-            except redis.exceptions.ResponseError:
-                raise  # a whole reply: the connection is as good as before
-            except BaseException:
-                connection.disconnect()
-                raise
-            finally:
-                self._give_back(connection)
+        permits = self._permits
+        permits.get()
+        try:
+            return self._exchange(packed)
+        finally:
+            permits.put(None)
 
-    def _checkout(self) -> Any:
+    def _exchange(self, packed: bytes) -> Any:
+        connection = self._checkout()
         try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._make()
-        try:
-            connection.connect()
-            if _is_stale(connection):
-                connection.disconnect()
-                connection.connect()
+            connection.send_packed_command((packed,))
+            reply = connection.read_response(disable_decoding=True)
+        except redis.exceptions.ResponseError:
+            self._keep(connection)  # a whole reply: the connection is as good as before
+            raise
         except BaseException:
             connection.disconnect()
-            self._give_back(connection)
+            self._cold.append(connection)
+            raise
+        self._keep(connection)
+        return reply
+
+    def _checkout(self) -> Any:
+        """Return a connection that is connected, and that the server has not closed while it was idle."""
+        try:
+            connection = self._free.pop()
+            if not _is_stale(connection):
+                return connection
+            connection.disconnect()
+        except IndexError:
+            connection = self._made()
+        try:
+            connection.connect()
+        except BaseException:
+            self._cold.append(connection)
             raise
         return connection
 
-    def _give_back(self, connection: Any) -> None:
+    def _made(self) -> Any:
+        try:
+            return self._cold.pop()
+        except IndexError:
+            return self._make()
+
+    def _keep(self, connection: Any) -> None:
         if self._closed:
             connection.disconnect()
         else:
@@ -100,7 +119,7 @@ class OwnLine:
 
 
 def _is_stale(connection: Any) -> bool:
-    """Tell whether the server has closed an idle connection, which then can be read, or something unread is left."""
+    """Tell whether a connection can be read although nothing was asked: it is closed, or out of step."""
     try:
         return bool(connection.can_read())
     except (redis.exceptions.RedisError, OSError):
