@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from botocore import exceptions
+from botocore.parsers import ResponseParserError
 
 from fairlane.errors import AuthenticationFailed, BackendUnavailable, FairlaneError
 
@@ -153,6 +154,6 @@ def translate(error: Exception, host: str) -> FairlaneError | None:
         return BackendUnavailable("sqs", host, f"it answered {status_of(error)} ({code})")
     if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError | TimeoutError | ConnectionError):
         return BackendUnavailable("sqs", host, type(error).__name__)
-    if isinstance(error, exceptions.ResponseParserError):
+    if isinstance(error, ResponseParserError):
         return BackendUnavailable("sqs", host, "it does not answer as SQS does")
     return None

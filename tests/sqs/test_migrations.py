@@ -1,0 +1,63 @@
+"""A migration of SQS makes the queue, tags it, and leaves one that is there as it is."""
+
+import os
+
+import pytest
+
+import fairlane
+from fairlane import ConfigurationError, SchemaNotReady, UnsupportedByBackend, migrate
+from fairlane.backends.sqs import make_client
+from fairlane.backends.sqs_address import parse
+from tests.conftest import require_server
+from tests.harness import Queues
+
+VARIABLE = "FAIRLANE_TEST_SQS_URL"
+
+
+@pytest.fixture
+def url():
+    require_server(None if os.environ.get(VARIABLE) else f"{VARIABLE} is not set")
+    return os.environ[VARIABLE]
+
+
+@pytest.fixture
+def client(url):
+    made = make_client(parse(url))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def name(url):
+    fresh = Queues.fresh_name()
+    yield fresh
+    migrate.downgrade(url, queue=fresh, revision="base")
+
+
+def test_a_queue_is_made_with_the_documented_attributes_and_goes_with_base(url, client, name):
+    migrate.upgrade(url, queue=name)
+    migrate.upgrade(url, queue=name)
+    where = client.get_queue_url(QueueName=f"{name}.fifo")["QueueUrl"]
+    found = client.get_queue_attributes(QueueUrl=where, AttributeNames=["All"])["Attributes"]
+    assert (found["FifoQueue"], found["ContentBasedDeduplication"]) == ("true", "false")
+    assert client.list_queue_tags(QueueUrl=where)["Tags"] == {"fairlane:revision": "0001", "fairlane:serves": "0001"}
+    migrate.downgrade(url, queue=name, revision="base")
+    with pytest.raises(client.exceptions.QueueDoesNotExist):
+        client.get_queue_url(QueueName=f"{name}.fifo")
+
+
+def test_a_queue_that_somebody_made_keeps_its_attributes_and_is_ready_once_tagged(url, client, name):
+    attributes = {"FifoQueue": "true", "VisibilityTimeout": "77"}
+    where = client.create_queue(QueueName=f"{name}.fifo", Attributes=attributes)["QueueUrl"]
+    with pytest.raises(SchemaNotReady):
+        fairlane.connect(url, name)
+    migrate.upgrade(url, queue=name)
+    found = client.get_queue_attributes(QueueUrl=where, AttributeNames=["VisibilityTimeout"])["Attributes"]
+    assert found["VisibilityTimeout"] == "77"
+    fairlane.connect(url, name).close()
+
+
+def test_new_groups_is_refused(url, name):
+    for choice in ("first", "arrival"):
+        with pytest.raises((UnsupportedByBackend, ConfigurationError)):
+            migrate.upgrade(url, queue=name, new_groups=choice)

@@ -1,0 +1,102 @@
+"""The programs of SQS against answers that a test server does not give."""
+
+from datetime import UTC, datetime
+
+import pytest
+from botocore.exceptions import ClientError
+
+from fairlane import BackendUnavailable, EventTooLarge, Lease, LeaseLost, UnsupportedByBackend
+from fairlane.backends import sqs_wire
+from fairlane.backends.sqs_programs import SqsCore
+from fairlane.program import run
+
+
+def refused(code):
+    return ClientError({"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "x")
+
+
+class Script:
+    """Answers requests in turn, and keeps them."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    def __call__(self, request):
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def core(monkeypatch):
+    monkeypatch.setattr("fairlane.program.time.sleep", lambda seconds: None)
+    return SqsCore("q")
+
+
+def lease(end):
+    now = datetime.now(UTC)
+    return Lease("g", 1, 5, sqs_wire.token_of("handle", "g", 5, end), 1, now, now)
+
+
+LOST = BackendUnavailable("sqs", "host", "the answer was lost")
+
+
+def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id(core):
+    script = Script(LOST, {"SequenceNumber": "9"})
+    assert run(core.publish("g", "1", 0, None), script) == 9
+    assert script.asked[0] == script.asked[1]
+    script = Script(LOST, {})
+    assert run(core.claim("w", 30, 0), script) is None
+    assert script.asked[0] == script.asked[1]
+    assert script.asked[0].arguments["ReceiveRequestAttemptId"]
+
+
+@pytest.mark.parametrize("operation", [SqsCore.ack, lambda c, x: c.nack(x, 0), lambda c, x: c.extend(x, 30)])
+def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core, operation):
+    script = Script(LOST)
+    with pytest.raises(BackendUnavailable):
+        run(operation(core, lease(9_999_999_999)), script)
+    assert len(script.asked) == 1
+
+
+def test_what_sqs_was_too_busy_for_is_sent_again(core):
+    script = Script(sqs_wire.Busy("sqs", "host", "busy"), {})
+    run(core.ack(lease(9_999_999_999)), script)
+    assert len(script.asked) == 2
+
+
+@pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"])
+def test_a_receipt_that_sqs_refuses_is_a_lost_lease(core, code):
+    with pytest.raises(LeaseLost):
+        run(core.ack(lease(9_999_999_999)), Script(refused(code)))
+
+
+def test_an_extension_stops_twelve_hours_after_the_claim(core):
+    script = Script({})
+    end = int(datetime.now(UTC).timestamp()) + 100
+    until = run(core.extend(lease(end), 3600), script)
+    assert 97 <= script.asked[0].arguments["VisibilityTimeout"] <= 100
+    assert until.timestamp() <= end + 1
+
+
+@pytest.mark.parametrize("code", ["InvalidParameterValue", "InvalidAttributeValue"])
+def test_the_limit_of_a_body_is_the_servers(core, code):
+    limit = {"Attributes": {"MaximumMessageSize": "1024"}}
+    with pytest.raises(EventTooLarge) as caught:
+        run(core.publish("g", "x" * 2000, 0, None), Script(refused(code), limit))
+    assert (caught.value.size, caught.value.limit) == (2000, 1024)
+    with pytest.raises(ClientError):
+        run(core.publish("g", "x" * 20, 0, None), Script(refused(code), limit))
+
+
+def test_what_sqs_cannot_do_is_refused(core):
+    for arguments in ({"priority": 1}, {"min_priority": 4}, {"delay": 43_201.0}):
+        with pytest.raises(UnsupportedByBackend):
+            core.check_arguments("any", arguments)
+    core.check_arguments("nack", {"delay": 43_200.0})
+    for program in (core.group_status(1), core.message_status("g", 1)):
+        with pytest.raises(UnsupportedByBackend):
+            run(program, Script())
