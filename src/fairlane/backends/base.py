@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol, Self
 from uuid import uuid4
 
@@ -23,8 +23,6 @@ from fairlane.program import Call, Program
 Rows = Sequence[Sequence[Any]]
 FRESH = "fairlane:"
 """What a dedup id begins with that no caller gave."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Executor(Protocol):
@@ -134,7 +132,7 @@ class ProcedureCore(Core):
     @staticmethod
     def instant(value: Any) -> datetime:
         """Turn a time of this backend into a UTC datetime; here from microseconds since the epoch."""
-        return _EPOCH + timedelta(microseconds=int(value))
+        return datetime.fromtimestamp(int(value) / 1e6, UTC)  # exact: a float holds microseconds until the year 2255
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
