@@ -32,12 +32,14 @@ from fairlane.transports import (
     AsyncRedisTransport,
     AsyncRqliteTransport,
     AsyncSqliteTransport,
+    AsyncSqsTransport,
     InMemoryTransport,
     MongoTransport,
     PostgresTransport,
     RedisTransport,
     RqliteTransport,
     SqliteTransport,
+    SqsTransport,
 )
 
 __version__ = "0.1.0"
@@ -49,6 +51,7 @@ __all__ = [
     "AsyncRedisTransport",
     "AsyncRqliteTransport",
     "AsyncSqliteTransport",
+    "AsyncSqsTransport",
     "AsyncTransport",
     "AuthenticationFailed",
     "BackendFull",
@@ -74,6 +77,7 @@ __all__ = [
     "RqliteTransport",
     "SchemaNotReady",
     "SqliteTransport",
+    "SqsTransport",
     "Transport",
     "TransportClosed",
     "UnsupportedByBackend",

@@ -13,7 +13,7 @@ from typing import Literal
 
 from fairlane.backends import name_for
 from fairlane.codec import MAX_EVENT_BYTES
-from fairlane.contract import MAX_DELAY
+from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
 from fairlane.environ import resolve_url
 from fairlane.urls import scheme_of
 
@@ -57,6 +57,7 @@ class Capabilities:
         strict_ties: groups given back within one tick of the clock keep the order of these events.
         new_groups_arrival: a queue can be made with `new_groups=arrival`.
         extend_after_expiry: a lease that ran out can be acked, given back or extended until somebody claims its group.
+        nack_ends_lease: a lease that was given back is refused from then on, not only when somebody claims its group.
         dedup_seconds: None: a `dedup_id` counts as long as its message is in the queue. Else: for so many seconds from
             the publish, whatever became of the message.
         transactional_publish: a publish can be part of the application's own transaction.
@@ -81,6 +82,7 @@ class Capabilities:
     strict_ties: bool = True
     new_groups_arrival: bool = True
     extend_after_expiry: bool = True
+    nack_ends_lease: bool = True
     dedup_seconds: float | None = None
     transactional_publish: bool = False
     exact_counts: bool = True
@@ -155,6 +157,37 @@ TABLE: Mapping[str, Capabilities] = {
             tested_messages=5_000,
             differences={
                 4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
+            },
+        ),
+        Capabilities(
+            "sqs",
+            server="Amazon SQS (FIFO)",
+            durability="always",
+            clock="client",
+            resolution=1.0,
+            priorities=False,
+            fairness=False,
+            strict_ties=False,
+            new_groups_arrival=False,
+            extend_after_expiry=False,
+            nack_ends_lease=False,
+            dedup_seconds=300,
+            exact_counts=False,
+            inspect_messages=False,
+            claim_wait=1.0,
+            max_event_bytes=1024 * 1024,
+            max_delay=MAX_VISIBILITY,
+            tested_messages=200,
+            differences={
+                2: "a claim looks for a second; behind a large backlog of blocked groups SQS may not see a free one",
+                3: "a lease that ran out is lost at once; one that was given back may work until somebody claims its "
+                "message; none lasts longer than 12 hours from its claim: extend and nack stop there",
+                4: "SQS's clock ends leases; expires_at is told by the client's clock",
+                5: "the order among groups is SQS's own",
+                6: "there are no priorities",
+                7: "figures are approximate, groups and messages cannot be looked at; SQS drops messages after 14 days",
+                9: "a dedup_id counts for five minutes from its publish, whatever becomes of the message",
+                12: "delays end at 12 hours",
             },
         ),
     )

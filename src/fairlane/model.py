@@ -43,13 +43,16 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The whole queue in one row. `oldest_seconds` is the age of the oldest message, None when empty."""
+    """The whole queue in one row. `oldest_seconds` is the age of the oldest message, None when empty.
+
+    SQS tells only `in_flight` (parked groups among them) and `messages`, approximately; the rest is None there.
+    """
 
     queue: str
-    groups: int
-    ready: int
+    groups: int | None
+    ready: int | None
     in_flight: int
-    parked: int
+    parked: int | None
     messages: int
     oldest_seconds: float | None
 

@@ -104,6 +104,18 @@ class AsyncRqliteTransport(AsyncFacade):
     backend = "rqlite"
 
 
+class SqsTransport(SyncFacade):
+    """Queue in Amazon SQS (FIFO), through boto3: built on a URL or a client of boto3."""
+
+    backend = "sqs"
+
+
+class AsyncSqsTransport(AsyncFacade):
+    """Queue in Amazon SQS (FIFO) for asyncio: built on a URL or a client of aiobotocore."""
+
+    backend = "sqs"
+
+
 SYNC: dict[str, type[SyncFacade]] = {
     "memory": InMemoryTransport,
     "sqlite": SqliteTransport,
@@ -111,6 +123,7 @@ SYNC: dict[str, type[SyncFacade]] = {
     "redis": RedisTransport,
     "mongo": MongoTransport,
     "rqlite": RqliteTransport,
+    "sqs": SqsTransport,
 }
 ASYNC: dict[str, type[AsyncFacade]] = {
     "memory": AsyncInMemoryTransport,
@@ -119,4 +132,5 @@ ASYNC: dict[str, type[AsyncFacade]] = {
     "redis": AsyncRedisTransport,
     "mongo": AsyncMongoTransport,
     "rqlite": AsyncRqliteTransport,
+    "sqs": AsyncSqsTransport,
 }

@@ -122,7 +122,7 @@ def shown(value):
 async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_rule(queue):
     await queue.publish("leased", 1)
     lease = await queue.get()
-    before = await queue.groups()
+    before = await queue.groups() if queue.caps.inspect_messages else []
     wrong = []
     for argument, value, error in CASES:
         try:
@@ -134,7 +134,7 @@ async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_ru
         else:
             wrong.append(f"{argument}={shown(value)}: accepted")
     assert wrong == []
-    after = await queue.groups()
+    after = await queue.groups() if queue.caps.inspect_messages else []
     assert [asdict(row) | {"oldest_seconds": 0, "ready_in_seconds": 0} for row in after] == [
         asdict(row) | {"oldest_seconds": 0, "ready_in_seconds": 0} for row in before
     ], "a refused call changed something"
@@ -154,15 +154,16 @@ async def test_arguments_are_checked_before_anything_is_sent(queue):
 async def test_arguments_at_the_limits_are_accepted(queue):
     top = 4 if queue.caps.priorities else 0
     await queue.publish("é" * 256, 1, top, dedup_id="x" * 128)
-    await queue.publish("a", 1, 0, dedup_id="d")
     lease = await queue.get("w" * 512, 43_200, top)
     assert lease.group_id == "é" * 256
     lease = await queue.extend(lease, 43_200)
     await queue.nack(lease, queue.caps.max_delay)
+    await queue.publish("a", 1, 0, dedup_id="d")
     lease = await queue.get("w", 1e-9)
     assert lease.group_id == "a"
     lease = await queue.extend(lease, 1e-9)
-    await queue.expired(lease)
+    if queue.caps.extend_after_expiry:
+        await queue.expired(lease)
     await queue.nack(lease, 1e-9)
     await queue.unparked("a")
     await queue.ack(await queue.get("w", 1))

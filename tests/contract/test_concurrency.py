@@ -141,6 +141,8 @@ async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue
 
 
 async def all_ready(queue, count):
+    if not queue.caps.exact_counts:
+        return not (await queue.status()).in_flight
     return (await queue.status()).ready == count
 
 
@@ -167,8 +169,9 @@ async def test_concurrency_cancelled_operations_of_every_kind_leave_the_transpor
             await queue.nack(lease)
         except LeaseLost:
             pass
-    rows = await queue.groups(limit=1000)
-    assert sum(row.depth for row in rows) == (await queue.status()).messages
+    if queue.caps.inspect_messages:
+        rows = await queue.groups(limit=1000)
+        assert sum(row.depth for row in rows) == (await queue.status()).messages
     drained = await queue.drain()
     assert len({event for _, event in drained if event != "x"}) == len([e for _, e in drained if e != "x"])
     assert await queue.leftovers() == {}

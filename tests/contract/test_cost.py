@@ -38,7 +38,8 @@ async def test_cost_many_drained_groups_leave_nothing_behind(queue):
     """10,000 groups; guards against rows, keys, index entries or dedup ids that stay when a group is drained."""
     count = min(10_000, queue.caps.tested_messages)
     await queue.fill([(f"group-{n}", n) for n in range(count)])
-    assert (await queue.status()).groups == count
+    if queue.caps.exact_counts:
+        assert (await queue.status()).groups == count
     mine = [event for _, event in await drain_some(queue, 100)]
     rest = await queue.bulk.hold(ack=True)
     assert sorted(mine + rest) == list(range(count))

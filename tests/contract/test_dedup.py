@@ -20,7 +20,8 @@ async def test_dedup_a_second_publish_returns_the_first_seq_and_adds_nothing(que
 async def test_dedup_counts_in_the_whole_queue_whatever_the_group(queue):
     first = await queue.publish("g", "first", dedup_id="id")
     assert await queue.publish("other", "second", dedup_id="id") == first
-    assert (await queue.status()).groups == 1, "the duplicate made a group"
+    if queue.caps.exact_counts:
+        assert (await queue.status()).groups == 1, "the duplicate made a group"
     assert await queue.drain() == [("g", "first")]
     assert await queue.leftovers() == {}
 

@@ -61,4 +61,5 @@ async def test_delivery_count_is_not_changed_by_extend_or_refused_calls(queue):
     lease = await queue.get()
     assert (await queue.extend(lease, LONG)).attempts == 1
     assert await queue.claim("w", LONG) is None
-    assert (await queue.groups())[0].attempts == 1
+    if queue.caps.inspect_messages:
+        assert (await queue.groups())[0].attempts == 1

@@ -87,13 +87,15 @@ async def test_events_come_back_equal_type_by_type(queue):
     for name, event in GOOD.items():
         await queue.publish(name, event)
     wrong = []
-    for name in GOOD:
+    seen = []
+    for _ in GOOD:
         lease = await queue.get()
-        assert lease.group_id == name
-        if not exactly(lease.event, GOOD[name]):
-            wrong.append(f"{name}: {lease.event!r:.80}")
+        seen.append(lease.group_id)
+        if not exactly(lease.event, GOOD[lease.group_id]):
+            wrong.append(f"{lease.group_id}: {lease.event!r:.80}")
         await queue.ack(lease)
     assert wrong == []
+    assert seen == list(GOOD) if queue.caps.fairness else sorted(seen) == sorted(GOOD)
 
 
 async def test_events_of_five_megabytes_come_back(queue):
@@ -218,7 +220,8 @@ class PointCodec:
 async def test_events_a_codec_plugs_in(queues):
     queue = await queues.make(codec=PointCodec())
     await queue.publish("g", Point(7))
-    assert (await queue.messages("g"))[0].event == Point(7)
+    if queue.caps.inspect_messages:
+        assert (await queue.messages("g"))[0].event == Point(7)
     lease = await queue.get()
     assert lease.event == Point(7)
     assert (await queue.extend(lease, LONG)).event == Point(7)
@@ -261,7 +264,8 @@ async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue):
 async def test_events_inspection_shows_what_cannot_be_decoded(queue):
     other = await queue.another(codec=PointCodec())
     await queue.publish("g", "no point")
-    assert (await other.messages("g"))[0].event == '"no point"'
+    if other.caps.inspect_messages:
+        assert (await other.messages("g"))[0].event == '"no point"'
 
 
 def test_events_the_default_codec_is_strict_in_both_directions():

@@ -100,7 +100,8 @@ async def test_ids_of_groups_are_compared_byte_for_byte(queue):
     """Each is a group of its own, with its own two messages, and comes back as it went in."""
     await queue.fill([(group, number) for number in range(2) for group in GROUPS])
     expected = {group: [0, 1] for group in GROUPS}
-    assert (await queue.status()).groups == len(GROUPS)
+    if queue.caps.exact_counts:
+        assert (await queue.status()).groups == len(GROUPS)
     held = []
     while (lease := await queue.claim("w", LONG)) is not None:
         held.append(lease)
@@ -121,16 +122,19 @@ async def test_ids_of_groups_are_compared_byte_for_byte(queue):
 async def test_ids_of_groups_are_published_and_inspected_as_they_are(queue):
     for group in GROUPS:
         await queue.publish(group, group)
-    assert sorted(row.group_id for row in await queue.groups(limit=1000)) == sorted(GROUPS)
+    if queue.caps.inspect_messages:
+        assert sorted(row.group_id for row in await queue.groups(limit=1000)) == sorted(GROUPS)
     for group in GROUPS[::4]:
-        assert [row.event for row in await queue.messages(group)] == [group]
+        if queue.caps.inspect_messages:
+            assert [row.event for row in await queue.messages(group)] == [group]
 
 
 async def test_ids_of_workers_are_kept_as_they_are(queue):
     await queue.publish("g", 1)
     for worker in [*GROUPS[::3], "w" * 512]:
         lease = await queue.get(worker)
-        assert (await queue.groups())[0].worker_id == worker
+        if queue.caps.inspect_messages:
+            assert (await queue.groups())[0].worker_id == worker
         await queue.nack(lease)
 
 

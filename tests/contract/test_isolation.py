@@ -22,7 +22,8 @@ async def test_two_queues_in_one_database_never_touch(queues):
             with pytest.raises(LeaseLost):
                 await operation(foreign)
     await one.ack(lease_one)
-    assert (await two.status()).in_flight == 1
+    if two.caps.exact_counts:
+        assert (await two.status()).in_flight == 1
     await two.ack(lease_two)
     assert (await one.leftovers(), await two.leftovers()) == ({}, {})
 
@@ -34,7 +35,8 @@ async def test_queues_whose_names_begin_alike_never_touch(queues):
     for number, queue in enumerate(made):
         await queue.publish("g", number)
     for number, queue in enumerate(made):
-        assert [row.event for row in await queue.messages("g")] == [number]
+        if queue.caps.inspect_messages:
+            assert [row.event for row in await queue.messages("g")] == [number]
     await asyncio.to_thread(queues.kit.drop, made[0].name)
     for number, queue in list(enumerate(made))[1:]:
         assert await queue.drain() == [("g", number)]

@@ -19,7 +19,9 @@ late_operations = pytest.mark.parametrize("late", LATE)
 
 
 async def snapshot(queue):
-    """All that an operation could have changed, but for what changes by itself."""
+    """All that an operation could have changed, but for what changes by itself, and as far as one can look."""
+    if not queue.caps.inspect_messages:
+        return await queue.leftovers()
     groups = [(g.group_id, g.state, g.priority, g.depth, g.worker_id, g.attempts) for g in await queue.groups()]
     messages = [(m.group_id, m.seq, m.attempts) for g in groups for m in await queue.messages(g[0])]
     return groups, messages
@@ -47,7 +49,8 @@ async def test_leases_a_late_operation_never_touches_another_lease(queue, late, 
     assert new.seq == old.seq
     assert new.token != old.token
     await assert_lost(queue, late, old)
-    assert (await queue.groups())[0].ready_in_seconds < 3600 / 2, "the late extend moved the holder's lease"
+    if queue.caps.inspect_messages:
+        assert (await queue.groups())[0].ready_in_seconds < 3600 / 2, "the late extend moved the holder's lease"
     await queue.ack(new)
     assert [event for _, event in await queue.drain()] == ["B"]
 
@@ -86,6 +89,8 @@ async def test_leases_a_late_operation_never_touches_the_next_message(queue, lat
 @pytest.mark.parametrize("first", ["ack", "nack", "park"])
 async def test_leases_an_operation_on_a_lease_that_was_given_up_is_refused(queue, first, late):
     """Double ack, extend after nack, and so on."""
+    if first != "ack" and not queue.caps.nack_ends_lease:
+        pytest.skip(f"declared: {queue.caps.backend} takes a lease that was given back until its message is claimed")
     await queue.publish("orders", "A")
     await queue.publish("orders", "B")
     lease = await queue.get()
@@ -148,7 +153,8 @@ async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_nacked(q
     lease = await queue.get(visibility=SHORT)
     await queue.expired(lease)
     await queue.nack(lease, delay=LONG)
-    assert (await queue.status()).parked == 1
+    if queue.caps.exact_counts:
+        assert (await queue.status()).parked == 1
     assert await queue.claim("w", LONG) is None
 
 

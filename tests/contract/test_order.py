@@ -74,7 +74,8 @@ async def test_order_a_delayed_head_blocks_its_group_and_nothing_else(queue):
     assert await queue.drain() == [("free", "C")]
     await queue.publish("parked", "D")
     assert await queue.claim("w", LONG) is None, "a publish un-parked the group"
-    assert (await queue.status()).parked == 1
+    if queue.caps.exact_counts:
+        assert (await queue.status()).parked == 1
 
 
 async def test_order_a_parked_message_comes_back_first_when_its_delay_is_over(queue):

@@ -122,6 +122,10 @@ class Machine(RuleBasedStateMachine):
                 self.wait(operation())
                 return True
             return False
+        if not self.caps.nack_ends_lease and lease == next(
+            old for old in reversed(self.leases) if old.group_id == lease.group_id
+        ):
+            return False  # given back, and not claimed since: the backend may take it or not
         try:
             self.wait(operation())
         except LeaseLost:
@@ -220,8 +224,8 @@ def test_stateful_every_backend_does_what_the_model_does(arm, folder):
         run_state_machine_as_test(
             bound,
             settings=settings(
-                max_examples=12 if kit.caps.tested_messages >= 10_000 else 4,
-                stateful_step_count=40,
+                max_examples=12 if kit.caps.tested_messages >= 10_000 else 4 if kit.caps.resolution < 1 else 2,
+                stateful_step_count=40 if kit.caps.resolution < 1 else 25,  # an expiry takes a second or more there
                 deadline=None,
                 database=None,
                 suppress_health_check=list(HealthCheck),

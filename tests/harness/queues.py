@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -45,6 +45,7 @@ class Queue:
         self.twin = owner.twin
         self.caps = owner.kit.caps
         self.bulk = Bulk(self)
+        self._parked: dict[str, datetime] = {}  # until when, where one cannot look
 
     async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a method of the transport as its twin wants it."""
@@ -67,6 +68,9 @@ class Queue:
 
     async def nack(self, *args: Any, **kwargs: Any) -> None:
         await self.call(self.transport.nack, *args, **kwargs)
+        if not self.caps.inspect_messages:
+            delay = kwargs.get("delay", args[1] if len(args) > 1 else 0.0)
+            self._parked[args[0].group_id] = datetime.now(UTC) + timedelta(seconds=delay + self.caps.resolution)
 
     async def extend(self, *args: Any, **kwargs: Any) -> Lease:
         return await self.call(self.transport.extend, *args, **kwargs)
@@ -117,12 +121,16 @@ class Queue:
     async def expired(self, *leases: Lease | datetime) -> None:
         """Wait until leases (or moments) are over by the clock that leases run by, and no longer."""
         end = max(item if isinstance(item, datetime) else item.expires_at for item in leases)
-        end += timedelta(seconds=2 * self.caps.resolution)
+        # what a lease's end was rounded to is known where our own clock has counted it
+        end += timedelta(seconds=0.5 if self.caps.clock == "client" else 2 * self.caps.resolution)
         while (rest := (end - await self.now()).total_seconds()) >= 0:  # noqa: ASYNC110 - a clock has no event
             await asyncio.sleep(rest + 0.001)
 
     async def unparked(self, group_id: str) -> None:
         """Wait until a group's delay is over by the server's clock, and no longer."""
+        if not self.caps.inspect_messages:
+            await asyncio.sleep((self._parked[group_id] - datetime.now(UTC)).total_seconds())
+            return
         while (rest := max(g.ready_in_seconds for g in await self.groups() if g.group_id == group_id)) > 0:  # noqa: ASYNC110
             await asyncio.sleep(rest + 0.001)
 

@@ -74,7 +74,7 @@ class ElasticMQ(Server):
 
     @property
     def url(self) -> str:
-        return f"sqs://elasticmq/?endpoint={self.endpoint}"
+        return f"sqs://any:any@elasticmq/?endpoint={self.endpoint}"
 
     def arguments(self) -> list[str]:
         return [

@@ -31,6 +31,7 @@ ENTRIES: dict[str, Entry] = {
     "redis": Entry(("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis", ("redis",)),
     "mongo": Entry(("mongodb", "mongodb+srv"), "fairlane.backends.mongo", ("pymongo",)),
     "rqlite": Entry(("rqlite", "rqlites"), "fairlane.backends.rqlite", ("requests", "httpx")),
+    "sqs": Entry(("sqs",), "fairlane.backends.sqs", ("boto3", "botocore", "aiobotocore")),
 }
 
 

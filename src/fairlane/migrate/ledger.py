@@ -45,6 +45,7 @@ TARGETS = {
     "redis": "fairlane.backends.redis_migrate:RedisTarget",
     "mongo": "fairlane.backends.mongo_migrate:MongoTarget",
     "rqlite": "fairlane.backends.rqlite_migrate:RqliteTarget",
+    "sqs": "fairlane.backends.sqs_migrate:SqsTarget",
 }
 """Each class is made with a URL and the settings of the migration."""
 
