@@ -76,7 +76,8 @@ class Library:
         return int(self.call("publish", group, event, priority, dedup))
 
     def claim(self, token: str = "t", visibility: int = 60 * SECOND, floor: int = 0, worker: str = "w") -> Any:
-        return self.call("claim", worker, visibility, floor, token)
+        """Returns group_id, seq, event, token, attempts, published_at, expires_at; None if there is nothing."""
+        return leased(self.call("claim", worker, visibility, floor, token))
 
     def order(self, floor: int = 0) -> list[bytes]:
         """The groups that claims give from now on until there is none, each left in its lease."""
@@ -87,3 +88,12 @@ class Library:
 
     def leftovers(self) -> list[str]:
         return [name for name, key in zip(self.names, self.keys, strict=True) if self.client.exists(key)]
+
+
+def leased(reply: Any) -> Any:
+    """The reply to a claim, its parts side by side."""
+    if reply is None:
+        return None
+    group, event, facts = reply
+    seq, token, attempts, published_at, expires_at = facts.split(b" ")
+    return (group, int(seq), event, token, int(attempts), int(published_at), int(expires_at))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lua.invariants import check
-from tests.lua.library import LeaseLost, Library
+from tests.lua.library import LeaseLost, Library, leased
 from tests.lua.servers import connect
 
 WORKERS = 8
@@ -51,7 +51,7 @@ class Work:
         # long leases are acked in time; short ones are left to expire, and acked or given back too late on purpose
         short = dice.random() < 0.3
         visibility = MILLISECOND * (dice.randrange(1, 6) if short else 60_000)
-        reply = call("claim", f"w{token}", visibility, dice.choice([0, 0, 0, 1, 3]), token)
+        reply = leased(call("claim", f"w{token}", visibility, dice.choice([0, 0, 0, 1, 3]), token))
         if reply is None:
             time.sleep(0.001)
             return

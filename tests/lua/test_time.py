@@ -248,7 +248,7 @@ def test_a_parked_group_waits_as_a_whole(timed: MakeLibrary) -> None:
     assert library.claim("t2") is None
     library.pass_time(6 * SECOND)
     assert library.call("queue_status")[1:6] == [1, 1, 0, 0, 3]
-    assert library.claim("t2")[1:5] == [1, b"1", b"t2", 2]
+    assert library.claim("t2")[1:5] == (1, b"1", b"t2", 2)
     check(library)
 
 

@@ -91,8 +91,13 @@ class RedisExecutor:
 
     def execute(self, request: Call) -> Rows:
         """Perform one operation."""
-        with translated(self._options.translate):
+        try:  # not with `translated`: that takes longer than all else here
             reply = self._line.send(request)
+        except Exception as error:
+            known = self._options.translate(error)
+            if known is None:
+                raise
+            raise known from error
         return self._options.rows(request.operation, reply)
 
     def close(self) -> None:

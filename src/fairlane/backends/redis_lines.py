@@ -10,6 +10,7 @@ import inspect
 import os
 import queue
 import threading
+import time
 from collections import deque
 from typing import Any, Protocol
 
@@ -20,6 +21,9 @@ from redis.client import NEVER_DECODE
 from fairlane.backends import redis_address as addresses
 from fairlane.backends.redis_wire import Calls
 from fairlane.program import Call
+
+FRESH = 0.02
+"""Seconds for which a connection is used again without looking whether the server has closed it meanwhile."""
 
 
 class Line(Protocol):
@@ -45,13 +49,15 @@ class OwnLine:
 
     def __init__(self, calls: Calls, address: addresses.Address) -> None:
         self._calls = calls
-        self._make: Any = addresses.make_pool(address).make_connection
+        self.client = redis.Redis(connection_pool=addresses.make_pool(address))
+        """The driver's client of the same server, for everything but the queue's calls."""
+        self._make: Any = self.client.connection_pool.make_connection
         self._limit = address.max_connections
         self._closed = False
         self._start()
 
     def _start(self) -> None:
-        self._free: deque[Any] = deque()  # connected
+        self._free: deque[tuple[Any, float]] = deque()  # connected; and since when it is idle
         self._cold: deque[Any] = deque()  # not connected, kept since the driver's pool counts what it makes
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # faster than a semaphore
         for _ in range(self._limit):
@@ -87,8 +93,8 @@ class OwnLine:
     def _checkout(self) -> Any:
         """Return a connection that is connected, and that the server has not closed while it was idle."""
         try:
-            connection = self._free.pop()
-            if not _is_stale(connection):
+            connection, since = self._free.pop()
+            if time.monotonic() - since < FRESH or not _is_stale(connection):
                 return connection
             connection.disconnect()
         except IndexError:
@@ -110,12 +116,13 @@ class OwnLine:
         if self._closed:
             connection.disconnect()
         else:
-            self._free.append(connection)
+            self._free.append((connection, time.monotonic()))
 
     def close(self) -> None:
         self._closed = True
         while self._free:
-            self._free.pop().disconnect()
+            self._free.pop()[0].disconnect()
+        self.client.connection_pool.disconnect()
 
 
 def _is_stale(connection: Any) -> bool:

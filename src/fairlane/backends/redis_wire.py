@@ -122,8 +122,9 @@ def _str(value: bytes | None) -> str | None:
 def _claimed(reply: Any) -> Rows:
     if reply is None:
         return []
-    group_id, seq, event, token, attempts, published_at, expires_at = reply
-    return [(group_id.decode(), seq, event.decode(), token.decode(), attempts, published_at, expires_at)]
+    group_id, event, facts = reply
+    seq, token, attempts, published_at, expires_at = facts.decode().split(" ")
+    return [(group_id.decode(), int(seq), event.decode(), token, int(attempts), published_at, expires_at)]
 
 
 def _queue_row(reply: Any) -> Rows:
