@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-import ssl
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fairlane.backends.base import check_options
+from fairlane.backends.values import boolean, ca_file, seconds
 from fairlane.errors import ConfigurationError
 from fairlane.urls import host_of, options_of
 
@@ -27,7 +27,6 @@ _PATIENCE_OPTIONS = ("timeout", "retry_seconds")
 _TLS_OPTIONS = ("ca_file", "verify")
 _SCHEMES = {"rqlite": "http", "rqlites": "https"}
 _HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\]")
-_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,10 @@ def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Add
         tuple(dict.fromkeys(f"{scheme}://{node_of(host)}" for host in hosts.split(","))),
         host_of(url),
         _authorization(login),
-        _seconds("timeout", chosen.get("timeout", TIMEOUT), smallest=0.01),
-        _seconds("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS), smallest=0.0),
-        _ca_file(chosen.get("ca_file")),
-        _boolean("verify", chosen.get("verify", True)),
+        seconds("timeout", chosen.get("timeout", TIMEOUT), smallest=0.01),
+        seconds("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS), smallest=0.0),
+        ca_file(chosen.get("ca_file")),
+        boolean("verify", chosen.get("verify", True)),
     )
 
 
@@ -128,34 +127,6 @@ def _authorization(login: str | None) -> str | None:
     if ":" in unquote(user):
         raise ConfigurationError("a user of rqlite cannot have a colon in the name: HTTP has no way to say it")
     return "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
-
-
-def _seconds(name: str, value: Any, *, smallest: float) -> float:
-    try:
-        seconds = -1.0 if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not smallest <= seconds <= 3600:
-        raise ConfigurationError(f"{name} must be {smallest:g} to 3600 seconds: {value!r}")
-    return seconds
-
-
-def _boolean(name: str, value: Any) -> bool:
-    found = value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower())
-    if found is None:
-        raise ConfigurationError(f"{name} must be 1 or 0: {value!r}")
-    return found
-
-
-def _ca_file(value: Any) -> str | None:
-    """Find a wrong file now instead of with the first request, where each HTTP client has its own words for it."""
-    if value is None:
-        return None
-    try:
-        ssl.create_default_context(cafile=str(value))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"ca_file is not a readable file of certificates (PEM): {value!r}: {error}") from error
-    return str(value)
 
 
 class Nodes:

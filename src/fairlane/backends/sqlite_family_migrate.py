@@ -1,0 +1,146 @@
+"""Migrations of libSQL and rqlite: the statements of a step and the new revision in one request, all of it or nothing.
+
+The first statements of each step check that the queue still is where the step begins. So a step that is sent twice, or
+that somebody else was quicker with, fails as a whole; what counts then is where the queue is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
+
+from fairlane.backends.base import Rows
+from fairlane.errors import ConfigurationError
+from fairlane.templates import ident, literal, render, split_sqlite
+
+STARTUP_PATIENCE = 5.0
+"""Seconds for which a migration waits for a server that is not up yet, or a cluster that has no leader."""
+
+
+class Choices(Protocol):
+    """What a migration is told, as far as these backends are concerned."""
+
+    @property
+    def queue(self) -> str: ...
+
+
+class FamilyTarget(ABC):
+    """A queue as the migrations' ledger sees it."""
+
+    refused: ClassVar[type[Any]]
+    """What `send` raises when a statement fails and nothing was changed: an exception with an `error` to pass on."""
+
+    def __init__(self, queue: str, executor: Any) -> None:
+        self._queue = queue
+        self._executor = executor
+        self._table = f"{queue}_alembic_version"
+        self._at: str | None = None
+
+    @abstractmethod
+    def send(self, statements: Sequence[str], *, reads: bool = False, patience: float | None = None) -> list[Rows]:
+        """Carry out statements together, and return the rows of each.
+
+        Args:
+            patience: seconds for which to try; None leaves it to the backend.
+        """
+
+    @abstractmethod
+    def printed(self, statements: Sequence[str]) -> str:
+        """Return what a DBA would type or pipe in to carry out statements together."""
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Do nothing: each step checks where it begins, in the transaction that makes it."""
+        yield
+
+    def read(self) -> str | None:
+        """Return the current revision, None when the queue is not there."""
+        self._at = self._read(STARTUP_PATIENCE)
+        return self._at
+
+    def _read(self, patience: float | None = None) -> str | None:
+        if not self._has_table(self._table, patience):
+            return None
+        rows = self._look(f"select version_num from {ident(self._table)}", patience)
+        return str(rows[0][0]) if rows else None
+
+    def _has_table(self, name: str, patience: float | None = None) -> bool:
+        query = f"select count(*) from sqlite_master where type = 'table' and name = {literal(name)}"
+        return bool(self._look(query, patience)[0][0])
+
+    def _look(self, query: str, patience: float | None) -> Rows:
+        try:
+            return self.send([query], reads=True, patience=patience)[0]
+        except self.refused as refused:
+            raise refused.error from refused
+
+    def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
+        """Bring the queue to a revision, or find that it has got there in the meantime."""
+        if stamp:
+            has_queue = self._has_table(f"{self._queue}_settings")
+            scripts = [self._recorded(revision, serves)] if has_queue else []
+        elif revision is not None:
+            scripts = [*scripts, self._recorded(revision, serves)]
+        try:
+            self.send([*self._check(), *self._step(scripts, revision, keep=stamp)])
+        except self.refused as refused:
+            found = self._read()
+            if not _reached(found, self._at, revision):
+                raise self._unexpected(found, revision, refused.error) from refused.__cause__
+        self._at = revision
+
+    def _recorded(self, revision: str | None, serves: str | None) -> str:
+        return render("schema/sqlite/recorded.sql.j2", queue=self._queue, revision=revision, serves=serves)
+
+    def _check(self) -> list[str]:
+        """Fail unless the queue still is where it was: with a row that cannot be written, for want of a better way."""
+        table = ident(self._table)
+        if self._at is None:
+            elsewhere = f"exists (select 1 from {table})"
+        else:
+            elsewhere = f"not exists (select 1 from {table} where version_num = {literal(self._at)})"
+        return [self._version_table(), f"insert into {table} (version_num) select null where {elsewhere}"]
+
+    def _version_table(self) -> str:
+        return f"create table if not exists {ident(self._table)} (version_num varchar(32) not null primary key)"
+
+    def _step(self, scripts: Sequence[str], revision: str | None, *, keep: bool = False) -> list[str]:
+        """Return the statements of a step.
+
+        None of them returns rows: up to rqlite 9.4 a failure of one that does would not have ended the transaction.
+        """
+        table = ident(self._table)
+        statements = [statement for script in scripts for statement in split_sqlite(script)]
+        statements += [self._version_table(), f"delete from {table}"]
+        if revision is not None:
+            statements.append(f"insert into {table} (version_num) values ({literal(revision)})")
+        elif not keep:
+            statements += split_sqlite(render("schema/sqlite/removed.sql.j2", queue=self._queue))
+        return statements
+
+    def _unexpected(self, found: str | None, wanted: str | None, error: Exception) -> Exception:
+        if found == self._at:
+            return error
+        return ConfigurationError(
+            f"another migration has taken queue {self._queue!r} to revision {found or 'base'} while this one was going "
+            f"from {self._at or 'base'} to {wanted or 'base'}: look at it, and migrate again"
+        )
+
+    def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
+        """Return the step for somebody who carries it out by hand."""
+        if revision is not None:
+            scripts = [*scripts, self._recorded(revision, serves)]
+        return self.printed(self._step(scripts, revision))
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._executor.close()
+
+
+def _reached(found: str | None, start: str | None, wanted: str | None) -> bool:
+    """Tell whether a queue is at the end of a step, or further in its direction."""
+    if (wanted or "") >= (start or ""):
+        return (found or "") >= (wanted or "")
+    return (found or "") <= (wanted or "")
