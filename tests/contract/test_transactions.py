@@ -263,8 +263,9 @@ async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
     extended = await mine.extend(lease, 5)
     assert extended.expires_at >= lease.expires_at + timedelta(seconds=0.1)
     await mine.nack(lease)
+    assert await mine.line() == ["h", "g"], "what was given back in this transaction is not claimable in it"
     await mine.call(connection.commit)
-    assert await queue.line() == ["h", "g"]
+    assert await queue.claim("w", LONG) is None
     await queue.call(connection.close)
 
 
@@ -304,3 +305,21 @@ async def test_transactions_of_a_stricter_default_isolation_level_are_refused(qu
     strict = await queue.another(url=f"{url}{mark}options=-c%20default_transaction_isolation%3Dserializable")
     with pytest.raises(ConfigurationError, match="READ COMMITTED"):
         await strict.claim("w", LONG)
+
+
+async def test_transactions_a_group_that_only_an_open_publisher_kept_starts_afresh(queue):
+    """Its row could not be dropped, but it was empty: the next first publish fixes priority and place anew."""
+    await queue.publish("kept", "first", 0)
+    async with connected(queue) as slow:
+        await publish(slow, queue, "kept", "from A")
+        assert len(await in_time(queue.drain())) == 1
+        await slow.rollback()
+    await queue.publish("served", 1)
+    await queue.publish("served", 2)
+    await queue.ack(await queue.get())
+    await queue.publish("kept", "again", 3)
+    lease = await queue.get("w", LONG, 3)
+    assert (lease.group_id, lease.event) == ("kept", "again")
+    await queue.nack(lease)
+    await queue.publish("new", 1)
+    assert await queue.line() == ["new", "served", "kept"]
