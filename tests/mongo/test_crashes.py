@@ -1,0 +1,244 @@
+"""A client that stops after any of its steps, before or after the server has carried it out; another one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fairlane.backends.mongo import MongoExecutor
+from fairlane.backends.mongo_programs import MongoCore
+from fairlane.errors import LeaseLost
+from fairlane.model import Lease
+from fairlane.program import Program, Sleep, run
+
+pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync"), pytest.mark.promise(1, 2, 3, 7, 9)]
+
+SHORT = 0.25
+LONG = 60.0
+
+
+@dataclass
+class Client:
+    """The programs, carried out one by one."""
+
+    core: MongoCore
+    executor: MongoExecutor
+
+    def publish(self, group_id: str, event: str, dedup_id: str | None = None) -> int:
+        return run(self.core.publish(group_id, event, 0, dedup_id), self.executor.execute)
+
+    def claim(self, visibility: float = LONG) -> Lease | None:
+        return run(self.core.claim("worker", visibility, 0), self.executor.execute)
+
+    def get(self, visibility: float = LONG) -> Lease:
+        lease = self.claim(visibility)
+        assert lease is not None
+        return lease
+
+    def ack(self, lease: Lease) -> None:
+        run(self.core.ack(lease), self.executor.execute)
+
+    def drain(self) -> list[str]:
+        seen = []
+        while (lease := self.claim()) is not None:
+            seen.append(lease.event)
+            self.ack(lease)
+        return seen
+
+    def cut(self, program: Program[Any], steps: int, *, applied: bool) -> bool:
+        """Carry out so many steps of a program, and one more whose answer gets lost if it is `applied`.
+
+        Returns whether the program was cut: it may have fewer steps.
+        """
+        try:
+            request = next(program)
+            while steps:
+                if isinstance(request, Sleep):
+                    request = program.send(None)
+                    continue
+                steps -= 1
+                request = program.send(self.executor.execute(request))
+            while isinstance(request, Sleep):
+                request = program.send(None)
+            if applied:
+                self.executor.execute(request)
+        except StopIteration:
+            return False
+        program.close()
+        return True
+
+
+@pytest.fixture
+def client(queue: Any) -> Iterator[Client]:
+    executor = MongoExecutor.from_url(queue.kit.url(queue.name), queue.name)
+    yield Client(MongoCore(queue.name), executor)
+    executor.close()
+
+
+async def recovered(queue: Any, client: Client, cut_at: Any) -> list[str]:
+    """What another client gets: at once where nothing is leased, and the rest no later than when the lease is over."""
+    seen = client.drain()
+    await queue.expired(cut_at + timedelta(seconds=SHORT))
+    seen += client.drain()
+    assert await queue.leftovers() == {}, "something was left behind"
+    return seen
+
+
+def every_cut(first: int = 0) -> Iterator[tuple[int, bool]]:
+    for steps in range(first, 20):
+        yield steps, False
+        yield steps, True
+
+
+Before = Callable[[Client], None]
+PLACES: dict[str, Before] = {
+    "a new group": lambda client: None,
+    "a group with messages": lambda client: client.publish("g", "first") and None,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("retried", [True, False], ids=["retried", "given-up"])
+async def test_a_publish_that_stops_anywhere(queue: Any, client: Client, place: str, retried: bool) -> None:
+    """Sent again by its dedup_id it is there once; given up, it may come or not; nothing else suffers."""
+    cuts = 0
+    for steps, applied in every_cut():
+        PLACES[place](client)
+        expected = ["first"] * (place != "a new group")
+        program = client.core.publish("g", "cut", 0, "same")
+        if not client.cut(program, steps, applied=applied):
+            assert client.drain() == [*expected, "cut"]
+            break
+        cuts += 1
+        if retried:
+            client.publish("g", "cut", "same")
+        seen = await recovered(queue, client, await queue.now())
+        assert seen == [*expected, "cut"] or (not retried and steps <= 1 and seen == expected)
+    assert cuts >= 6
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first-delivery", "delivered-before"])
+async def test_a_claim_that_stops_anywhere(queue: Any, client: Client, again: bool) -> None:
+    """Its group is free again when the lease ends, and its message is the head."""
+    cuts = 0
+    for steps, applied in every_cut():
+        for event in ("a", "b"):
+            client.publish("g", event)
+        client.publish("other", "o")
+        if again:
+            held = client.get()
+            run(client.core.nack(held, 0.0), client.executor.execute)
+            client.ack(client.get())  # the other group, so that the one given back is first again
+            client.publish("other", "o")
+            run(client.core.nack(client.get(), 0.0), client.executor.execute)
+        program = client.core.claim("worker", SHORT, 0)
+        if not client.cut(program, steps, applied=applied):
+            await queue.expired(await queue.now() + timedelta(seconds=SHORT))
+            client.drain()
+            break
+        cuts += 1
+        seen = await recovered(queue, client, await queue.now())
+        assert sorted(seen) == ["a", "b", "o"]
+        assert seen.index("a") < seen.index("b")
+    assert cuts >= 4
+
+
+async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Any, client: Client) -> None:
+    cuts = 0
+    for steps, applied in every_cut():
+        client.publish("g", "gone")
+        assert client.cut(client.core.ack(client.get()), 2, applied=False)  # leaves a group without messages
+        program = client.core.claim("worker", SHORT, 0)
+        if not client.cut(program, steps, applied=applied):
+            break
+        cuts += 1
+        client.publish("g", "next")
+        assert await recovered(queue, client, await queue.now()) == ["next"]
+    assert cuts >= 6
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["last-message", "more-messages"])
+async def test_an_ack_that_stops_anywhere(queue: Any, client: Client, more: bool) -> None:
+    """Its message is gone for good from the first step on; before it, it comes back when the lease ends."""
+    cuts = 0
+    for steps, applied in every_cut():
+        client.publish("g", "done")
+        if more:
+            client.publish("g", "next")
+        lease = client.get(SHORT)
+        begun = await queue.now()
+        if not client.cut(client.core.ack(lease), steps, applied=applied):
+            assert client.drain() == ["next"] * more
+            break
+        cuts += 1
+        acked = steps > 0 or applied
+        assert await recovered(queue, client, begun) == ["done"] * (not acked) + ["next"] * more
+        with pytest.raises(LeaseLost):
+            client.ack(lease)
+    assert cuts >= 6
+
+
+async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Any, client: Client) -> None:
+    """The group must not forget which message is acked when another one comes before it."""
+    for steps, applied in [(0, True), (1, False), (1, True), (2, False)]:
+        late = client.core.publish("g", "late", 0, None)
+        request = next(late)  # draws the smaller seq
+        request = late.send(client.executor.execute(request))
+        client.publish("g", "early")
+        assert client.cut(client.core.ack(client.get()), steps, applied=applied)
+        while request is not None:
+            try:
+                request = late.send(client.executor.execute(request))
+            except StopIteration:
+                request = None
+        assert client.drain() == ["late"]
+        assert await queue.leftovers() == {}
+
+
+@pytest.mark.parametrize("operation", ["nack", "extend"])
+async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Any, client: Client, operation: str) -> None:
+    for applied in (False, True):
+        client.publish("g", "a")
+        client.publish("g", "b")
+        lease = client.get(SHORT)
+        begun = await queue.now()
+        program = client.core.nack(lease, 0.0) if operation == "nack" else client.core.extend(lease, SHORT)
+        assert client.cut(program, 0, applied=applied)
+        if operation == "nack" and applied:
+            assert client.get().event == "a"  # at once
+            with pytest.raises(LeaseLost):
+                client.ack(lease)
+            run(client.core.nack(Lease("g", "a", 0, _token(client), 1, begun, begun), 0.0), client.executor.execute)
+        elif operation == "extend":
+            assert client.claim() is None
+        assert await recovered(queue, client, max(begun, await queue.now())) == ["a", "b"]
+
+
+def _token(client: Client) -> str:
+    from fairlane.backends.mongo_requests import GROUPS, FindOne
+
+    token: str = client.executor.execute(FindOne(GROUPS, {"_id": "g"}))["token"]
+    return token
+
+
+async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Any, client: Client) -> None:
+    first = client.publish("g", "first", "same")
+    assert client.cut(client.core.ack(client.get()), 0, applied=True)
+    second = client.publish("g", "second", "same")
+    assert second != first
+    assert client.drain() == ["second"]
+    assert await queue.leftovers() == {}
+
+
+async def test_an_emptied_group_takes_the_priority_of_its_next_publish(queue: Any, client: Client) -> None:
+    """Also where the ack that emptied it stopped before it dropped the group."""
+    client.publish("g", "first")
+    assert client.cut(client.core.ack(client.get()), 2, applied=False)
+    run(client.core.publish("g", "urgent", 4, None), client.executor.execute)
+    lease = run(client.core.claim("worker", LONG, 4), client.executor.execute)
+    assert lease is not None
+    assert lease.event == "urgent"
