@@ -128,8 +128,9 @@ class FakeServer:
                 case "$limit":
                     found = found[:value]
                 case "$project":
+                    fields = {"_id": "$_id", **value}
                     found = [
-                        {field: self._value(item, document) for field, item in value.items()} for document in found
+                        {field: self._value(item, document) for field, item in fields.items()} for document in found
                     ]
                 case _:
                     raise NotImplementedError(operator)

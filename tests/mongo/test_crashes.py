@@ -141,7 +141,11 @@ async def test_a_claim_that_stops_anywhere(queue: Any, client: Client, again: bo
             client.drain()
             break
         cuts += 1
-        seen = await recovered(queue, client, await queue.now())
+        begun = await queue.now()
+        at_once = client.drain()
+        if (steps or applied) and await queue.now() < begun + timedelta(seconds=SHORT / 2):
+            assert at_once == ["o"], "a leased message was delivered"
+        seen = at_once + await recovered(queue, client, begun)
         assert sorted(seen) == ["a", "b", "o"]
         assert seen.index("a") < seen.index("b")
     assert cuts >= 4
