@@ -12,11 +12,15 @@ from fairlane.backends.mongo_requests import (
     GROUPS,
     HEAD,
     MESSAGES,
+    META,
+    QUEUE,
     Aggregate,
     Document,
     Find,
     FindOne,
 )
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import SchemaNotReady
 from fairlane.model import GroupState, GroupStatus, MessageStatus, QueueStatus
 from fairlane.program import Program
 
@@ -34,6 +38,15 @@ class Inspection:
 
     queue: str
 
+    def check_there(self) -> Program[None]:
+        """Tell a queue in which there is nothing from one that somebody has removed.
+
+        Raises:
+            SchemaNotReady: it was removed.
+        """
+        if (yield FindOne(META, {"_id": QUEUE}, fields=("_id",))) is None:
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
+
     def queue_status(self) -> Program[QueueStatus]:
         figures = {
             "_id": None,
@@ -45,6 +58,8 @@ class Inspection:
         groups: list[Document] = yield Aggregate(GROUPS, [{"$group": figures}])
         total = {"_id": None, "messages": {"$sum": 1}, "oldest": {"$min": "$published_at"}}
         messages: list[Document] = yield Aggregate(MESSAGES, [{"$group": total}, _WITH_NOW])
+        if not groups and not messages:
+            yield from self.check_there()
         found: Document = groups[0] if groups else {}
         return QueueStatus(
             queue=self.queue,
@@ -65,6 +80,8 @@ class Inspection:
             _WITH_NOW,
         ]
         groups: list[Document] = yield Aggregate(GROUPS, line)
+        if not groups:
+            yield from self.check_there()
         backlog: list[Document] = [
             {"$match": {"group_id": {"$in": [group["_id"] for group in groups]}}},
             {"$group": {"_id": "$group_id", "depth": {"$sum": 1}, "oldest": {"$min": "$published_at"}}},
@@ -76,6 +93,7 @@ class Inspection:
     def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
         found: list[Document] = yield Aggregate(GROUPS, [{"$match": {"_id": group_id}}, {"$limit": 1}, _WITH_NOW])
         if not found:
+            yield from self.check_there()
             return []
         group = found[0]
         leased = group["leased"]

@@ -123,11 +123,13 @@ class MongoCore(Publishing, Inspection, Core):
         if found:
             return bool(found[0]["ready"])
         if min_priority > 0:
+            yield from self.check_there()
             return False
         # nobody in line; a message that is there nevertheless is one whose publisher stopped half-way, or has one step
         # to go: take it for him
         message: Document | None = yield FindOne(MESSAGES, {}, HEAD, PLACE)
         if message is None:
+            yield from self.check_there()
             return False
         drawn = yield from self.draw()
         yield from self.put_in_line(message, drawn)
@@ -194,6 +196,7 @@ class MongoCore(Publishing, Inspection, Core):
         mine = {"_id": str(lease.group_id), "token": str(lease.token)}
         group: Document | None = yield Update(GROUPS, mine, [{"$set": change}], after=after)
         if group is None:
+            yield from self.check_there()
             raise LeaseLost(lease.group_id, lease.seq)
         return group
 
