@@ -76,7 +76,7 @@ UNREACHABLE = {
 }
 
 
-@pytest.mark.backends("postgres", "redis", "redis-cluster", "rqlite", "sqs")
+@pytest.mark.backends("postgres", "redis", "redis-cluster", "rqlite", "mongo", "sqs")
 async def test_refused_connections_are_one_typed_error_without_the_password(queue):
     url = UNREACHABLE[queue.caps.backend].format(port=free_port())
     if "cluster" in queue.kit.url(queue.name):
@@ -90,7 +90,7 @@ async def test_refused_connections_are_one_typed_error_without_the_password(queu
         error = error.__cause__ or error.__context__
 
 
-@pytest.mark.backends("postgres", "redis")
+@pytest.mark.backends("postgres", "redis", "mongo")
 async def test_refused_credentials_are_one_typed_error_without_the_password(queue):
     head, _, rest = queue.kit.url(queue.name).partition("://")
     address = rest.rpartition("@")[2]

@@ -66,16 +66,21 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 LARGE: dict[str, dict[str, Any]] = {
-    "two publishers, two consumers": {
-        "scripts": {"P": publisher(*A), "Q": publisher(*B), "C": consumer("ack"), "D": consumer("ack")},
+    "two publishers, one consumer": {
+        "scripts": {"P": publisher(*A), "Q": publisher(*B), "C": consumer("ack", "ack")},
         "drawn": ("P", "Q"),
-        "expiries": 0,
-        "crashes": 0,
     },
-    "everything goes wrong while a publisher comes": {
+    "a publisher comes while leases run out and somebody crashes": {
         "scripts": {"Q": publisher(*B), "C": consumer("ack"), "D": consumer("ack")},
         "done": A,
         "drawn": ("Q",),
+    },
+    "a publisher comes while leases run out twice": {
+        "scripts": {"Q": publisher(*B), "C": consumer("nack"), "D": consumer("ack")},
+        "done": A,
+        "drawn": ("Q",),
+        "expiries": 2,
+        "crashes": 0,
     },
 }
 """Minutes of work: when FAIRLANE_TEST_EXHAUSTIVE is set."""
@@ -90,7 +95,7 @@ def test_no_order_of_steps_breaks_a_promise(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", LARGE)
 def test_no_order_of_many_steps_breaks_a_promise(name: str) -> None:
-    assert Explorer(**LARGE[name]).run() > 100_000
+    assert Explorer(**LARGE[name]).run() > 50_000
 
 
 # Each rule of the protocol, left out.
