@@ -221,12 +221,14 @@ async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and
     assert [event for _, event in drained].count("again") == 2
 
 
-def client(queue, **options):
+async def client(queue):
     """A connection as an application of this twin has it."""
     import psycopg
 
     kind = psycopg.Connection if queue.twin == "sync" else psycopg.AsyncConnection
-    return queue.call(kind.connect, queue.kit.url(queue.name), **options)
+    connection = await queue.call(kind.connect, queue.kit.url(queue.name))
+    queue.owner.afterwards(connection.close)  # an open transaction would keep the queue from being removed
+    return connection
 
 
 async def test_transactions_operations_on_a_given_connection_join_its_transaction(queue, queues):
@@ -246,7 +248,6 @@ async def test_transactions_operations_on_a_given_connection_join_its_transactio
     assert (lease.event, lease.attempts) == ("kept", 1)
     await mine.close()
     assert not connection.closed, "closing the transport closed the application's connection"
-    await queue.call(connection.close)
 
 
 async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
@@ -266,7 +267,6 @@ async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
     assert await mine.line() == ["h", "g"], "what was given back in this transaction is not claimable in it"
     await mine.call(connection.commit)
     assert await queue.claim("w", LONG) is None
-    await queue.call(connection.close)
 
 
 @pytest.mark.promise(13)
@@ -294,7 +294,6 @@ async def test_transactions_of_a_stricter_isolation_level_are_refused(queue, que
         await mine.call(connection.rollback)
     await mine.publish("g", 2)
     await mine.call(connection.commit)
-    await queue.call(connection.close)
     await queue.ack(lease)
     assert await queue.drain() == [("g", 2)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import json
 import os
@@ -241,6 +242,16 @@ class Queues:
         """A transport on a client, pool or connection of the application."""
         kinds = SYNC if self.twin == "sync" else ASYNC
         return Queue(self, name, kinds[self.kit.backend](client, queue=name))
+
+    def afterwards(self, close: Callable[[], Any]) -> None:
+        """Let something of the application's be closed before the queues go, also when the test fails."""
+
+        async def closing() -> None:
+            result = close()
+            if inspect.isawaitable(result):
+                await result
+
+        self._cleanup.push_async_callback(closing)
 
     async def close(self) -> None:
         """Close every transport, then remove every queue."""
