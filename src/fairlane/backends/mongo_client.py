@@ -14,6 +14,7 @@ import pymongo
 from bson.codec_options import CodecOptions
 from pymongo import errors
 from pymongo.read_concern import ReadConcern
+from pymongo.uri_parser import split_options
 
 from fairlane.errors import (
     AuthenticationFailed,
@@ -57,6 +58,8 @@ def make(kind: Any, url: str) -> Any:
         given.add("sockettimeoutms")  # the newer way to say it
     options = {name: value for name, value in defaults.items() if name.lower() not in given}
     try:
+        if query := url.partition("?")[2]:
+            split_options(query, warn=False)  # a client only warns of options that are unknown or wrong
         return kind(url, **options)
     except (errors.PyMongoError, ValueError, TypeError) as error:
         raise ConfigurationError(f"the MongoDB URL is wrong: {_without_secrets(str(error), url)}") from None

@@ -1,0 +1,114 @@
+"""URLs, clients of the application, and what errors of the driver become. No server is asked."""
+
+from __future__ import annotations
+
+import pymongo
+import pytest
+from pymongo import errors
+
+from fairlane.backends.mongo import AsyncMongoExecutor, MongoExecutor
+from fairlane.backends.mongo_client import database_of, hosts_of, make, translate
+from fairlane.errors import (
+    AuthenticationFailed,
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    EventTooLarge,
+    FairlaneError,
+)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mongodb://user:se/cret-word@host/",
+        "mongodb://user:secret-word@host:99999/",
+        "mongodb://user:secret-word@/db",
+        "mongodb://user:secret@word@host/?directConnection=maybe",
+        "mongodb://user:secret-word@host/?w=-1",
+        "mongodb://user:secret-word@host/?no_such=1",
+        "mongodb+srv://user:secret-word@host.invalid/?no_such=1",
+    ],
+)
+@pytest.mark.parametrize("executor", [MongoExecutor, AsyncMongoExecutor])
+def test_a_wrong_url_is_one_typed_error_without_the_password(executor: type, url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        executor.from_url(url, "q")
+    assert "secret" not in f"{caught.value} {caught.value.__cause__}"
+    assert "cret-word" not in str(caught.value)
+
+
+def test_the_path_names_the_database() -> None:
+    assert database_of(make(pymongo.MongoClient, "mongodb://host/orders?authSource=admin"), None).name == "orders"
+    assert database_of(make(pymongo.MongoClient, "mongodb://host/"), None).name == "fairlane"
+    assert database_of(make(pymongo.MongoClient, "mongodb://host/orders"), "jobs").name == "jobs"
+
+
+def test_an_srv_url_is_not_resolved_before_it_is_used() -> None:
+    assert database_of(make(pymongo.MongoClient, "mongodb+srv://host.invalid/orders"), None).name == "orders"
+
+
+def test_options_of_srv_urls_pass() -> None:
+    client = make(pymongo.MongoClient, "mongodb+srv://host.invalid/?srvMaxHosts=2&retryWrites=true&tls=false")
+    assert database_of(client, None).name == "fairlane"
+
+
+def test_promises_do_not_depend_on_the_clients_settings() -> None:
+    client = pymongo.MongoClient("mongodb://host/?w=0&readPreference=secondary", connect=False, tz_aware=False)
+    database = database_of(client, None)
+    assert database.write_concern.document == {"w": "majority"}
+    assert database.read_preference == pymongo.ReadPreference.PRIMARY
+    assert database.codec_options.tz_aware
+
+
+def test_timeouts_are_bounded_and_the_urls_own_count() -> None:
+    ours = make(pymongo.MongoClient, "mongodb://host/").options
+    assert ours.server_selection_timeout == 5
+    assert ours.pool_options.socket_timeout == 20
+    theirs = make(pymongo.MongoClient, "mongodb://host/?serverSelectionTimeoutMS=900&socketTimeoutMS=800").options
+    assert (theirs.server_selection_timeout, theirs.pool_options.socket_timeout) == (0.9, 0.8)
+    newer = make(pymongo.MongoClient, "mongodb://host/?timeoutMS=700").options
+    assert (newer.timeout, newer.pool_options.socket_timeout) == (0.7, None)
+
+
+@pytest.mark.parametrize("kind", [pymongo.MongoClient, pymongo.AsyncMongoClient])
+def test_the_addresses_of_an_applications_client_are_known_without_connecting(kind: type) -> None:
+    client = kind("mongodb://user:secret-word@one:27018,two", connect=False)
+    assert hosts_of(client) == "one:27018,two:27017"
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigurationError, match="database"):
+        MongoExecutor.from_url("mongodb://host/", "q", databse="typo")
+    with pytest.raises(ConfigurationError, match="name of a database"):
+        MongoExecutor.from_url("mongodb://host/", "q", database="a b$/")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.OperationFailure("Authentication failed.", 18), AuthenticationFailed),
+        (errors.OperationFailure("bad auth", 8000), AuthenticationFailed),
+        (errors.OperationFailure("Authentication failed"), AuthenticationFailed),
+        (errors.OperationFailure("not authorized on fairlane", 13), AuthenticationFailed),
+        (errors.ServerSelectionTimeoutError("refused, Timeout: 5s, Topology Description: …"), BackendUnavailable),
+        (errors.AutoReconnect("connection closed"), BackendUnavailable),
+        (errors.NetworkTimeout("timed out"), BackendUnavailable),
+        (errors.NotPrimaryError("not primary"), BackendUnavailable),
+        (errors.ExecutionTimeout("operation exceeded time limit", 50), BackendUnavailable),
+        (errors.WTimeoutError("waiting for replication timed out", 64), BackendUnavailable),
+        (errors.OperationFailure("no space left", 14031), BackendFull),
+        (errors.DocumentTooLarge("too large"), EventTooLarge),
+        (errors.OperationFailure("object too large", 10334), EventTooLarge),
+        (errors.ConfigurationError("no such option"), ConfigurationError),
+    ],
+)
+def test_errors_of_the_driver_have_a_name(error: Exception, expected: type[FairlaneError]) -> None:
+    known = translate(error, "host:27017")
+    assert type(known) is expected
+    assert "Topology" not in str(known)
+
+
+def test_other_errors_of_the_driver_pass() -> None:
+    assert translate(errors.OperationFailure("unknown operator", 2), "host") is None
+    assert translate(RuntimeError("no"), "host") is None

@@ -1,0 +1,154 @@
+"""What `fairlane migrate` makes in MongoDB, and what it leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pymongo
+import pytest
+
+import fairlane
+from fairlane import migrate
+from fairlane.errors import SchemaNotReady
+
+pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync")]
+
+
+@pytest.fixture
+def database(arm: Any) -> Iterator[Any]:
+    with pymongo.MongoClient(arm[0].url("")) as client:
+        yield client.get_default_database("fairlane")
+
+
+@pytest.fixture
+def place(arm: Any, queues: Any) -> Iterator[tuple[str, str]]:
+    """The URL of the server, and the name of a queue that is not there."""
+    name = queues.fresh_name()
+    url = arm[0].url(name)
+    yield url, name
+    migrate.downgrade(url, queue=name, revision="base")
+
+
+def collections(database: Any, queue: str) -> set[str]:
+    return {name for name in database.list_collection_names() if name.startswith(f"{queue}_")}
+
+
+def test_up_down_and_up_again(place: tuple[str, str], database: Any) -> None:
+    url, queue = place
+    assert migrate.status(url, queue=queue).found is None
+    with pytest.raises(SchemaNotReady):
+        fairlane.connect(url, queue)
+    migrate.upgrade(url, queue=queue)
+    made = {name: database[name].index_information() for name in collections(database, queue)}
+    assert set(made) == {f"{queue}_{part}" for part in ("groups", "messages", "meta")}
+    assert set(made[f"{queue}_groups"]) == {"_id_", "line"}
+    assert set(made[f"{queue}_messages"]) == {"_id_", "head", "dedup"}
+    assert made[f"{queue}_messages"]["dedup"]["unique"]
+    assert migrate.status(url, queue=queue).ready
+    migrate.downgrade(url, queue=queue, revision="base")
+    assert collections(database, queue) == set()
+    migrate.upgrade(url, queue=queue)
+    assert {name: database[name].index_information() for name in collections(database, queue)} == made
+
+
+def test_a_second_upgrade_keeps_messages_and_choices(place: tuple[str, str], database: Any) -> None:
+    url, queue = place
+    migrate.upgrade(url, queue=queue, new_groups="arrival")
+    with fairlane.connect(url, queue) as transport:
+        transport.publish("g", 1)
+        migrate.upgrade(url, queue=queue)
+        lease = transport.claim("w", 30)
+        assert lease is not None
+        assert lease.event == 1
+    assert database[f"{queue}_meta"].find_one({"_id": "queue"})["new_groups"] == "arrival"
+
+
+def test_a_lost_counter_is_repaired(place: tuple[str, str], database: Any) -> None:
+    """Should somebody have deleted the queue's document, the next seq is still a new one."""
+    url, queue = place
+    migrate.upgrade(url, queue=queue)
+    with fairlane.connect(url, queue) as transport:
+        last = [transport.publish("g", number) for number in range(3)][-1]
+        database[f"{queue}_meta"].delete_one({"_id": "queue"})
+        with pytest.raises(SchemaNotReady):
+            transport.publish("g", 3)
+        migrate.upgrade(url, queue=queue)
+        assert transport.publish("g", 3) > last
+
+
+def test_a_counter_that_was_set_back_overwrites_nothing(place: tuple[str, str], database: Any) -> None:
+    url, queue = place
+    migrate.upgrade(url, queue=queue)
+    with fairlane.connect(url, queue) as transport:
+        seqs = [transport.publish("g", number) for number in range(3)]
+        database[f"{queue}_meta"].update_one({"_id": "queue"}, {"$set": {"seq": 0}})
+        assert transport.publish("g", 3) > seqs[-1]
+        found = []
+        while (lease := transport.claim("w", 30)) is not None:
+            found.append(lease.event)
+            transport.ack(lease)
+    assert found == [0, 1, 2, 3]
+
+
+def test_a_stamp_writes_the_revision_and_nothing_else(place: tuple[str, str], database: Any) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    from fairlane.migrate.settings import Settings
+    from fairlane.templates import bundle_root
+
+    url, queue = place
+    config = Config(str(bundle_root() / "alembic.ini"))
+    config.attributes["fairlane_settings"] = Settings(url, queue)
+    command.stamp(config, "0001")
+    assert migrate.status(url, queue=queue).found == "0001"
+    assert collections(database, queue) == {f"{queue}_meta"}
+    command.stamp(config, "base")
+    assert migrate.status(url, queue=queue).found is None
+
+
+def test_eight_processes_at_once_all_succeed(place: tuple[str, str], database: Any) -> None:
+    url, queue = place
+    program = f"from fairlane import migrate; migrate.upgrade({url!r}, queue={queue!r})"
+    running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(8)]
+    results = [(process.communicate(timeout=120)[1].decode(), process.returncode) for process in running]
+    assert [code for _, code in results] == [0] * 8, results
+    assert migrate.status(url, queue=queue).ready
+    assert database[f"{queue}_meta"].find_one({"_id": "lock"}) is None
+
+
+def test_a_lock_whose_holder_is_gone_ends(place: tuple[str, str], database: Any) -> None:
+    url, queue = place
+    meta = database[f"{queue}_meta"]
+    meta.insert_one({"_id": "lock", "holder": "gone"})
+    meta.update_one({"_id": "lock"}, [{"$set": {"until": {"$add": ["$$NOW", 300]}}}])
+    migrate.upgrade(url, queue=queue)
+    assert migrate.status(url, queue=queue).ready
+
+
+def test_the_script_for_mongosh_says_what_an_upgrade_does(place: tuple[str, str]) -> None:
+    url, queue = place
+    script = migrate.script(url, queue=queue, new_groups="arrival")
+    assert f'db.{queue}_groups.createIndex({{"priority": 1, "ready_at": 1}}, {{"name": "line"}});' in script
+    assert '"partialFilterExpression": {"dedup_id": {"$exists": true}}' in script
+    assert '"new_groups": "arrival"' in script
+    assert '"$max": {"seq": NumberLong(0)}' in script
+    assert '"writeConcern": {"w": "majority"}' in script
+
+
+def test_two_queues_never_touch(place: tuple[str, str], queues: Any) -> None:
+    url, queue = place
+    other = f"{queue}_groups"[:31]  # a name that looks like a part of the first one
+    migrate.upgrade(url, queue=queue)
+    migrate.upgrade(url, queue=other)
+    try:
+        with fairlane.connect(url, queue) as one, fairlane.connect(url, other) as two:
+            one.publish("g", "one", dedup_id="same")
+            two.publish("g", "two", dedup_id="same")
+            assert one.inspect.queue().messages == two.inspect.queue().messages == 1
+    finally:
+        migrate.downgrade(url, queue=other, revision="base")
+    assert migrate.status(url, queue=queue).ready
