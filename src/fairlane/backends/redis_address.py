@@ -69,7 +69,7 @@ def parse(url: str, *, allow_eviction: bool = False, max_connections: int = MAX_
     scheme, cluster, _ = parts.scheme.partition("+")
     login, at, hosts = parts.netloc.rpartition("@")
     first, *_ = hosts.split(",")
-    plain = urlunsplit((scheme, login + at + first, parts.path, urlencode(query), ""))
+    plain = urlunsplit((scheme, login + at + (first or "localhost"), parts.path, urlencode(query), ""))
     nodes = tuple(_node(each) for each in hosts.split(",")) if cluster else ()
     if cluster and parts.path.strip("/") not in ("", "0"):
         raise ConfigurationError("a Redis cluster has database 0 only: leave the path out of the URL")

@@ -1,0 +1,136 @@
+"""URLs of Redis, read without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from fairlane.backends import redis_address as addresses
+from fairlane.backends.redis_wire import Calls, code_of, translate
+from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError
+from fairlane.program import Call
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "database"),
+    [
+        ("redis://", "localhost", 6379, 0),
+        ("redis://example.org", "example.org", 6379, 0),
+        ("redis://example.org:7000/3", "example.org", 7000, 3),
+        ("redis://[::1]:7000/0", "::1", 7000, 0),
+        ("rediss://user:p%40ss@example.org:7000", "example.org", 7000, 0),
+        ("redis://example.org?db=2&socket_timeout=3.5&max_connections=9", "example.org", 6379, 2),
+    ],
+)
+def test_a_url_says_where_the_server_is(url: str, host: str, port: int, database: int) -> None:
+    settings = addresses.make_pool(addresses.parse(url)).connection_kwargs
+    assert settings.get("host", "localhost") == host
+    assert settings.get("port", 6379) == port
+    assert settings.get("db", 0) == database
+
+
+def test_options_of_the_url_come_before_those_of_the_call() -> None:
+    address = addresses.parse("redis://h?allow_eviction=0&max_connections=9", allow_eviction=True, max_connections=3)
+    assert (address.allow_eviction, address.max_connections) == (False, 9)
+    assert "allow_eviction" not in address.url
+    assert addresses.parse("redis://h?socket_timeout=3.5").url.endswith("socket_timeout=3.5")
+    settings = addresses.make_pool(addresses.parse("redis://h?socket_timeout=3.5")).connection_kwargs
+    assert settings["socket_timeout"] == 3.5
+    assert settings["socket_connect_timeout"] == addresses.DEFAULTS["socket_connect_timeout"]
+
+
+def test_a_password_arrives_as_it_was_meant() -> None:
+    pool = addresses.make_pool(addresses.parse("redis://us%3Aer:p%25%40%2F%3F%23x@h:1/0"))
+    assert pool.connection_kwargs["username"] == "us:er"
+    assert pool.connection_kwargs["password"] == "p%@/?#x"
+
+
+def test_a_cluster_has_many_nodes() -> None:
+    address = addresses.parse("rediss+cluster://user:pass@a:7000,b,[::1]:7002?ssl_check_hostname=false")
+    assert address.nodes == (("a", 7000), ("b", 6379), ("::1", 7002))
+    options = addresses._cluster_options(address)
+    assert options["ssl"] is True
+    assert (options["username"], options["password"]) == ("user", "pass")
+    assert addresses._cluster_options(addresses.parse("redis+cluster://a"))["ssl"] is False
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@h:port",
+        f"redis://:{SECRET}@h:99999999",
+        f"redis://:{SECRET}@h?no_such_option=1",
+        f"redis://:{SECRET}@h?socket_timeout=soon",
+        f"redis://:{SECRET}@h?allow_eviction=maybe",
+        f"redis://:{SECRET}@h?max_connections=0",
+        f"redis://:{SECRET}@h?max_connections=many",
+        f"redis+cluster://:{SECRET}@a,b/1",
+        f"redis+cluster://:{SECRET}@a:port",
+        f"redis+cluster://:{SECRET}@a,b:port",
+        f"rediss://:{SECRET}@h?ssl_cert_reqs=perhaps",
+    ],
+)
+def test_a_wrong_url_is_one_typed_error_without_the_password(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        addresses.parse(url)
+    assert SECRET not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [
+        (redis.exceptions.OutOfMemoryError("command not allowed"), "OOM", BackendFull),
+        (redis.exceptions.ReadOnlyError("You can't write"), "READONLY", BackendUnavailable),
+        (redis.exceptions.NoPermissionError("this user"), "NOPERM", AuthenticationFailed),
+        (redis.exceptions.ResponseError("OOM command not allowed"), "OOM", BackendFull),
+        (redis.exceptions.ResponseError("NOREPLICAS Not enough"), "NOREPLICAS", BackendUnavailable),
+        (redis.exceptions.ResponseError("MISCONF Redis is"), "MISCONF", BackendUnavailable),
+        (redis.exceptions.ResponseError("MOVED 1 h:1"), "MOVED", ConfigurationError),
+        (redis.exceptions.ResponseError("WRONGTYPE Operation"), "WRONGTYPE", None),
+        (redis.exceptions.ResponseError("Function not found"), "ERR", Exception),
+        (redis.exceptions.ResponseError("ERR user_function:1: x"), "ERR", Exception),
+    ],
+)
+def test_replies_are_known_by_their_code(error: Any, code: str, kind: type[Exception] | None) -> None:
+    assert code_of(error) == code
+    known = translate(error, "h")
+    assert known is None if kind is None else isinstance(known, kind)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (redis.exceptions.ConnectionError("refused"), BackendUnavailable),
+        (redis.exceptions.BusyLoadingError("loading"), BackendUnavailable),
+        (redis.exceptions.TimeoutError("late"), BackendUnavailable),
+        (redis.exceptions.ClusterDownError("down"), BackendUnavailable),
+        (redis.exceptions.ClusterError("TTL exhausted."), BackendUnavailable),
+        (redis.exceptions.RedisClusterException("no nodes"), BackendUnavailable),
+        (redis.exceptions.AuthenticationError("WRONGPASS"), AuthenticationFailed),
+        (ConnectionResetError(), BackendUnavailable),
+        (ValueError("of the caller"), None),
+    ],
+)
+def test_failures_of_the_connection_are_known_by_their_class(error: Exception, kind: type[Exception] | None) -> None:
+    known = translate(error, "h")
+    assert known is None if kind is None else isinstance(known, kind)
+
+
+def test_a_call_is_packed_as_the_driver_would() -> None:
+    calls = Calls("orders")
+    request = Call("publish", {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None})
+    connection = redis.Connection()
+    assert calls.packed(request) == b"".join(connection.pack_command(*calls.command(request)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "micros"),
+    [(1e-9, 1), (0.1, 100_000), (30, 30_000_000), (30.0000001, 30_000_001), (43200, 43_200_000_000)],
+)
+def test_times_are_rounded_up_to_microseconds(seconds: float, micros: int) -> None:
+    request = Call("extend", {"p_group_id": "g", "p_token": "t", "p_visibility": seconds})
+    assert Calls("orders").command(request)[-1] == micros
