@@ -33,7 +33,7 @@ def test_up_and_down_from_the_command_line(database: Database):
     assert "nothing was to be done" in fairlane("migrate", "0001", *where).ok().out
     assert fairlane("status", *where).code == 0
     assert fairlane("publish", "g", "1", *where).ok().out.strip().isdigit()
-    assert fairlane("groups", "--json", *where).ok().json["depth"] == 1
+    assert fairlane("stats", "--json", *where).ok().json["messages"] == 1
     assert "would be lost" in fairlane("migrate", "base", *where).failed_in_one_line()
     assert "is removed" in fairlane("migrate", "base", "--yes", *where).ok().out
     assert fairlane("status", "--json", *where).json["found"] is None

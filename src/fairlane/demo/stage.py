@@ -33,6 +33,8 @@ TICK = 0.1
 SECONDS_TO_DRAIN = 10.0
 DOOMED_SHARE = 0.05
 """The part of the work after which a worker is killed: early, so that its lease runs out while others work."""
+MUCH = 2000
+"""Events from which on all workers start together."""
 FEW = 4
 """Events that a package should have for a worker to be killed at it, so that some wait behind the one it holds."""
 
@@ -114,7 +116,7 @@ class _Course:
         with Crew(self._jobs(url, folder), threads=self.report.kind == "threads") as crew:
             self._wait_for_all(crew)
             started = time.time()
-            crew.order("start")
+            self._start(crew)
             self._handle(crew)
             left = self._drain()
             crew.order("stop")
@@ -169,6 +171,12 @@ class _Course:
             if time.monotonic() > deadline:
                 raise FairlaneError(f"{', '.join(sorted(waiting))} did not start in {self.plan.patience:g} s")
 
+    def _start(self, crew: Crew) -> None:
+        """Let the work begin; where there is little of it, the others might finish it before the doomed one dies."""
+        doomed, *others = crew.members.values()
+        for member in (doomed, *others) if len(self.log) >= MUCH else (doomed,):
+            member.order("start")
+
     def _handle(self, crew: Crew) -> None:
         """Wait until everything is handled; kill a worker on the way."""
         done, since = 0, time.monotonic()
@@ -176,6 +184,7 @@ class _Course:
         while done < len(self.log):
             heard = self._next(crew, TICK)
             if heard and "holding" in heard[1]:
+                crew.order("start")  # for those who wait; nothing new for those who work
                 self._kill(crew, *heard)
             count = self.application.count_applied()
             if count > done:
