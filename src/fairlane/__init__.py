@@ -27,6 +27,7 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.registry import connect, connect_async
 from fairlane.transports import (
     AsyncInMemoryTransport,
+    AsyncLibsqlTransport,
     AsyncMongoTransport,
     AsyncPostgresTransport,
     AsyncRedisTransport,
@@ -34,6 +35,7 @@ from fairlane.transports import (
     AsyncSqliteTransport,
     AsyncSqsTransport,
     InMemoryTransport,
+    LibsqlTransport,
     MongoTransport,
     PostgresTransport,
     RedisTransport,
@@ -46,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncInMemoryTransport",
+    "AsyncLibsqlTransport",
     "AsyncMongoTransport",
     "AsyncPostgresTransport",
     "AsyncRedisTransport",
@@ -68,6 +71,7 @@ __all__ = [
     "JsonCodec",
     "Lease",
     "LeaseLost",
+    "LibsqlTransport",
     "MessageStatus",
     "MissingExtra",
     "MongoTransport",

@@ -149,6 +149,13 @@ TABLE: Mapping[str, Capabilities] = {
             },
         ),
         Capabilities(
+            "libsql",
+            server="libSQL (sqld, Turso)",
+            resolution=1e-3,
+            sql_views=True,
+            max_event_bytes=5_000_000,  # for a row, its ids included
+        ),
+        Capabilities(
             "rqlite",
             server="rqlite >= 8.43",
             durability="always",

@@ -92,6 +92,21 @@ class AsyncMongoTransport(AsyncFacade):
     backend = "mongo"
 
 
+class LibsqlTransport(SyncFacade):
+    """Queue in libSQL (sqld, Turso), through libsql-client: built on a URL or a `ClientSync`.
+
+    A `ClientSync` carries out one request at a time; on a URL, threads do not wait for each other.
+    """
+
+    backend = "libsql"
+
+
+class AsyncLibsqlTransport(AsyncFacade):
+    """Queue in libSQL (sqld, Turso) for asyncio: built on a URL or a `libsql_client.Client`."""
+
+    backend = "libsql"
+
+
 class RqliteTransport(SyncFacade):
     """Queue in an rqlite cluster, through requests: built on a URL, or on a `requests.Session` and `url=…`."""
 
@@ -122,6 +137,7 @@ SYNC: dict[str, type[SyncFacade]] = {
     "postgres": PostgresTransport,
     "redis": RedisTransport,
     "mongo": MongoTransport,
+    "libsql": LibsqlTransport,
     "rqlite": RqliteTransport,
     "sqs": SqsTransport,
 }
@@ -131,6 +147,7 @@ ASYNC: dict[str, type[AsyncFacade]] = {
     "postgres": AsyncPostgresTransport,
     "redis": AsyncRedisTransport,
     "mongo": AsyncMongoTransport,
+    "libsql": AsyncLibsqlTransport,
     "rqlite": AsyncRqliteTransport,
     "sqs": AsyncSqsTransport,
 }

@@ -76,7 +76,7 @@ UNREACHABLE = {
 }
 
 
-@pytest.mark.backends("postgres", "redis", "redis-cluster", "rqlite", "mongo", "sqs")
+@pytest.mark.backends("postgres", "redis", "redis-cluster", "libsql", "rqlite", "mongo", "sqs")
 async def test_refused_connections_are_one_typed_error_without_the_password(queue):
     url = UNREACHABLE[queue.caps.backend].format(port=free_port())
     if "cluster" in queue.kit.url(queue.name):

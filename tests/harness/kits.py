@@ -372,6 +372,56 @@ class MongoKit(Kit):
             return {name: database[name].count_documents({}) for name in names}
 
 
+class LibsqlKit(Kit):
+    backend = "libsql"
+    variable = "FAIRLANE_TEST_LIBSQL_URL"
+
+    def send(self, queue: str, statements: Sequence[tuple[str, Any]]) -> list[Rows]:
+        """Send statements in one atomic batch, again while others write; answers with the rows of each."""
+        import asyncio
+
+        from libsql_client import LibsqlError
+
+        from fairlane.backends.libsql_address import locate
+        from fairlane.backends.libsql_http import Client
+
+        async def send() -> list[Rows]:
+            client = Client(locate(self.url(queue), {"timeout": 60}))
+            try:
+                for left in range(100, -1, -1):
+                    try:
+                        results = await client.run(statements, writes=False)
+                        return [[row.astuple() for row in result.rows] for result in results]
+                    except LibsqlError as error:
+                        if error.code != "SQLITE_BUSY" or not left:
+                            raise
+                    await asyncio.sleep(0.02)
+                raise AssertionError
+            finally:
+                await client.close()
+
+        return asyncio.run(send())
+
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        from fairlane.backends.libsql_wire import Wire
+
+        wire = Wire(queue, "", 0)
+        answers: list[Rows] = []
+        for start in range(0, len(calls), 1000):
+            part = [Call(call.operation, {"p_call_id": None, **call.arguments}) for call in calls[start : start + 1000]]
+            answers += self.send(queue, [wire.parts(call)[0] for call in part])
+        return answers
+
+    def now(self, queue: str) -> datetime:
+        clock = "select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000"
+        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})])[0][0][0])
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        tables = [f"{queue}_messages", f"{queue}_groups"]
+        counts = self.send(queue, [(f'select count(*) from "{table}"', {}) for table in tables])
+        return {table: rows[0][0] for table, rows in zip(tables, counts, strict=True)}
+
+
 KITS: dict[str, type[Kit]] = {
     "memory": MemoryKit,
     "sqlite": SqliteKit,
@@ -379,6 +429,7 @@ KITS: dict[str, type[Kit]] = {
     "redis": RedisKit,
     "redis-cluster": RedisClusterKit,
     "mongo": MongoKit,
+    "libsql": LibsqlKit,
     "rqlite": RqliteKit,
     "sqs": SqsKit,
 }

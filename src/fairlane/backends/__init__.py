@@ -30,6 +30,9 @@ ENTRIES: dict[str, Entry] = {
     "postgres": Entry(("postgresql", "postgres"), "fairlane.backends.postgres", ("psycopg", "psycopg_pool")),
     "redis": Entry(("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis", ("redis",)),
     "mongo": Entry(("mongodb", "mongodb+srv"), "fairlane.backends.mongo", ("pymongo",)),
+    "libsql": Entry(
+        ("libsql", "libsql+http", "libsql+https"), "fairlane.backends.libsql", ("libsql_client", "aiohttp")
+    ),
     "rqlite": Entry(("rqlite", "rqlites"), "fairlane.backends.rqlite", ("requests", "httpx")),
     "sqs": Entry(("sqs",), "fairlane.backends.sqs", ("boto3", "botocore", "aiobotocore")),
 }

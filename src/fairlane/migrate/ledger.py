@@ -44,6 +44,7 @@ class Target(Protocol):
 TARGETS = {
     "redis": "fairlane.backends.redis_migrate:RedisTarget",
     "mongo": "fairlane.backends.mongo_migrate:MongoTarget",
+    "libsql": "fairlane.backends.libsql_migrate:LibsqlTarget",
     "rqlite": "fairlane.backends.rqlite_migrate:RqliteTarget",
     "sqs": "fairlane.backends.sqs_migrate:SqsTarget",
 }
