@@ -182,21 +182,27 @@ class Bulk:
                     await self._queue.nack(lease, delay)
             return found
         while leases := await self._claim(visibility):
-            found += [event for _, _, event in leases]
+            found += [event for _, event in leases]
             if ack:
-                await self._batch(Call("ack", {"p_group_id": g, "p_token": t}) for g, t, _ in leases)
+                await self._batch(Call("ack", fence) for fence, _ in leases)
             elif delay is not None:
-                await self._batch(Call("nack", {"p_group_id": g, "p_token": t, "p_delay": delay}) for g, t, _ in leases)
+                await self._batch(Call("nack", {**fence, "p_delay": delay}) for fence, _ in leases)
         await in_thread(self._queue.kit.settle, self._queue.name)
         return found
 
-    async def _claim(self, visibility: float) -> list[tuple[str, str, Any]]:
+    async def _claim(self, visibility: float) -> list[tuple[dict[str, Any], Any]]:
+        """Claim many; what proves each lease, and its event."""
         common = {"p_worker_id": "bulk", "p_visibility": visibility, "p_min_priority": 0}
         own_tokens = getattr(load(self._queue.kit.backend).core, "client_tokens", False)
         answers = await self._batch(
             Call("claim", {**common, "p_token": str(uuid4())} if own_tokens else common) for _ in range(1000)
         )
-        return [(rows[0][0], str(rows[0][3]), json.loads(rows[0][2])) for rows in answers if rows]
+        fences = [
+            {"p_group_id": rows[0][0], "p_token": str(rows[0][3])} | ({"p_seq": rows[0][1]} if own_tokens else {})
+            for rows in answers
+            if rows
+        ]
+        return list(zip(fences, [json.loads(rows[0][2]) for rows in answers if rows], strict=True))
 
     async def _batch(self, calls: Iterable[Call]) -> list[Rows]:
         return await in_thread(self._queue.kit.batch, self._queue.name, list(calls))

@@ -85,9 +85,7 @@ def test_the_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
     assert "fails" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("url", "extra"), [("postgresql://127.0.0.1/x", "postgres"), ("redis://127.0.0.1/0", "redis")]
-)
+@pytest.mark.parametrize(("url", "extra"), [("postgresql://127.0.0.1/x", "postgres"), ("redis://127.0.0.1/0", "redis")])
 def test_a_missing_extra_is_named(installed: Path, tmp_path: Path, url: str, extra: str) -> None:
     """Guards against a bare ImportError, or a traceback, where an extra is not installed."""
     done = call(installed / "fairlane", "stats", "--url", url, cwd=tmp_path, ok=(2,))

@@ -9,6 +9,7 @@ from typing import Any
 
 from fairlane.backends.base import ProcedureCore, Rows
 from fairlane.errors import FairlaneError
+from fairlane.model import Lease
 from fairlane.program import Call, Program, Sleep
 from fairlane.templates import statement
 
@@ -34,6 +35,12 @@ class FamilyCore(ProcedureCore):
     """The stored operations of the SQLite family. Clients make the tokens: a statement has no good source of them."""
 
     client_tokens = True
+
+    def _fenced(self, operation: str, lease: Lease, **arguments: Any) -> Program[Rows]:
+        """Name the message too, where a claim that arrives once more can lease another one under the same token."""
+        if self.client_tokens:
+            arguments["p_seq"] = lease.seq
+        return (yield from super()._fenced(operation, lease, **arguments))
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         request = Call(operation, arguments or {})

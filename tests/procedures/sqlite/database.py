@@ -81,14 +81,19 @@ class Database:
         assert lease is not None
         return lease
 
+    @staticmethod
+    def fence(lease: dict[str, Any]) -> dict[str, Any]:
+        """What proves a lease; SQLite itself does not ask for the message."""
+        return {"group_id": lease["group_id"], "token": lease["token"], "seq": lease["seq"]}
+
     def ack(self, lease: dict[str, Any]) -> bool:
-        return bool(self.call("ack", group_id=lease["group_id"], token=lease["token"]))
+        return bool(self.call("ack", **self.fence(lease)))
 
     def nack(self, lease: dict[str, Any], delay: float = 0.0) -> bool:
-        return bool(self.call("nack", group_id=lease["group_id"], token=lease["token"], delay=delay))
+        return bool(self.call("nack", **self.fence(lease), delay=delay))
 
     def extend(self, lease: dict[str, Any], visibility: float = 30.0) -> int | None:
-        rows = self.call("extend", group_id=lease["group_id"], token=lease["token"], visibility=visibility)
+        rows = self.call("extend", **self.fence(lease), visibility=visibility)
         return rows[0][0] if rows else None
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:

@@ -70,3 +70,19 @@ def test_a_publish_applied_twice_is_one_message(resent):
     assert resent.call("publish", **values) == []
     assert resent.call("finished", call_id="c") == [(1,)]
     assert resent.claim() is None
+
+
+def test_a_claim_that_comes_once_more_after_its_ack_lends_its_token_to_no_other_message(resent):
+    """Guards against a fence of the token alone: the late claim leases the next message under the same token, and the
+    first lease, acked again after a lost answer, would finish a message that nobody has seen."""
+    resent.publish("g", '"A"')
+    resent.publish("g", '"B"')
+    lease = resent.must_claim()
+    assert resent.ack(lease)
+    ghost = resent.claim(token=lease["token"])
+    assert ghost is not None
+    assert ghost["event"] == '"B"'
+    assert not resent.ack(lease)
+    assert not resent.nack(lease)
+    assert resent.extend(lease) is None
+    assert resent.ack(ghost)
