@@ -34,6 +34,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_scan: Any = _decoder.scan_once  # type: ignore[attr-defined]
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
@@ -56,7 +57,12 @@ class JsonCodec:
 
     def decode(self, text: str) -> Any:
         """Return the event; `ValueError` when the text is not strict JSON."""
-        return _decoder.decode(text)
+        try:
+            event, end = _scan(text, 0)
+        except StopIteration:
+            end = -1
+        # space around it is allowed, but what this codec wrote has none
+        return event if end == len(text) else _decoder.decode(text)
 
 
 def encode_event(codec: Codec, event: Any) -> str:

@@ -101,6 +101,8 @@ def check_queue(queue: object) -> str:
 def check_id(name: str, value: object) -> str:
     """Return a group or worker id: 1 to 512 bytes of UTF-8 without NUL."""
     text = _text(name, value)
+    if text.isascii() and 0 < len(text) <= MAX_ID_BYTES and "\0" not in text:
+        return text  # the usual case, without another copy
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

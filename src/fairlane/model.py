@@ -33,6 +33,25 @@ class Lease:
     expires_at: datetime
 
 
+_setters: list[Any] = [getattr(Lease, name).__set__ for name in Lease.__slots__]
+_put_group_id, _put_event, _put_seq, _put_token, _put_attempts, _put_published_at, _put_expires_at = _setters
+
+
+def new_lease(
+    group_id: str, event: Any, seq: int, token: str, attempts: int, published_at: datetime, expires_at: datetime
+) -> Lease:
+    """Make a lease, in half the time that a frozen class takes by itself."""
+    lease = object.__new__(Lease)
+    _put_group_id(lease, group_id)
+    _put_event(lease, event)
+    _put_seq(lease, seq)
+    _put_token(lease, token)
+    _put_attempts(lease, attempts)
+    _put_published_at(lease, published_at)
+    _put_expires_at(lease, expires_at)
+    return lease
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     """What a database says of itself: its revision, and the oldest revision whose clients it still serves."""

@@ -14,7 +14,7 @@ from fairlane.backends.base import Core
 from fairlane.codec import Codec, JsonCodec, encode_event
 from fairlane.errors import BackendUnavailable, EventDecodingError
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.program import Program, Sleep
+from fairlane.program import Program, Sleep, T
 
 
 class Operations:
@@ -43,6 +43,14 @@ class Operations:
             yield from self.core.check_ready()
             self._ready = True
 
+    def _when_ready(self, program: Program[T]) -> Program[T]:
+        """Put the question whether the queue is ready before a program, once. Each generator more costs every call."""
+        return program if self._ready else self._after_check(program)
+
+    def _after_check(self, program: Program[T]) -> Program[T]:
+        yield from self._check_ready()
+        return (yield from program)
+
     def publish(self, group_id: str, event: Any, priority: int, dedup_id: str | None) -> Program[int]:
         arguments: dict[str, Any] = {
             "group_id": contract.check_id("group_id", group_id),
@@ -51,8 +59,7 @@ class Operations:
         }
         self.core.check_arguments("publish", arguments)
         payload = encode_event(self.codec, event)
-        yield from self._check_ready()
-        return (yield from self.core.publish(payload=payload, **arguments))
+        return self._when_ready(self.core.publish(payload=payload, **arguments))
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
         arguments: dict[str, Any] = {
@@ -61,8 +68,7 @@ class Operations:
             "min_priority": contract.check_priority("min_priority", min_priority),
         }
         self.core.check_arguments("claim", arguments)
-        yield from self._check_ready()
-        lease = yield from self.core.claim(**arguments)
+        lease = yield from self._when_ready(self.core.claim(**arguments))
         if lease is None:
             return None
         try:
@@ -74,38 +80,32 @@ class Operations:
 
     def ack(self, lease: Lease) -> Program[None]:
         contract.check_lease(lease)
-        yield from self._check_ready()
-        yield from self.core.ack(lease)
+        return self._when_ready(self.core.ack(lease))
 
     def nack(self, lease: Lease, delay: float) -> Program[None]:
         contract.check_lease(lease)
         arguments: dict[str, Any] = {"delay": contract.check_delay(delay)}
         self.core.check_arguments("nack", arguments)
-        yield from self._check_ready()
-        yield from self.core.nack(lease, **arguments)
+        return self._when_ready(self.core.nack(lease, **arguments))
 
     def extend(self, lease: Lease, visibility: float) -> Program[Lease]:
         contract.check_lease(lease)
         arguments: dict[str, Any] = {"visibility": contract.check_visibility(visibility)}
         self.core.check_arguments("extend", arguments)
-        yield from self._check_ready()
-        expires_at = yield from self.core.extend(lease, **arguments)
+        expires_at = yield from self._when_ready(self.core.extend(lease, **arguments))
         return replace(lease, expires_at=expires_at)
 
     def queue_status(self) -> Program[QueueStatus]:
-        yield from self._check_ready()
-        return (yield from self.core.queue_status())
+        return self._when_ready(self.core.queue_status())
 
     def group_status(self, limit: int) -> Program[list[GroupStatus]]:
         contract.check_limit(limit)
-        yield from self._check_ready()
-        return (yield from self.core.group_status(limit))
+        return self._when_ready(self.core.group_status(limit))
 
     def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
         contract.check_id("group_id", group_id)
         contract.check_limit(limit)
-        yield from self._check_ready()
-        rows = yield from self.core.message_status(group_id, limit)
+        rows = yield from self._when_ready(self.core.message_status(group_id, limit))
         return [self._decoded(row) for row in rows]
 
     def _decoded(self, row: MessageStatus) -> MessageStatus:

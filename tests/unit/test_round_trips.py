@@ -68,8 +68,10 @@ def test_the_schema_is_asked_for_once(name):
 @pytest.mark.parametrize("wrong", ["group", "priority", "event"])
 def test_a_bad_argument_asks_for_nothing(name, wrong):
     operations = Operations(load(name).core("some_queue"), None)
-    program = operations.publish(
-        "" if wrong == "group" else "g", {1} if wrong == "event" else 1, True if wrong == "priority" else 0, None
+    group_id, event, priority = (
+        "" if wrong == "group" else "g",
+        {1} if wrong == "event" else 1,
+        wrong == "priority" or 0,
     )
     with pytest.raises((ValueError, TypeError)):
-        next(program)
+        next(operations.publish(group_id, event, priority, None))

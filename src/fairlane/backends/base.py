@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, LeaseLost, SchemaNotReady
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, new_lease
 from fairlane.program import Call, Program
 
 Rows = Sequence[Sequence[Any]]
@@ -169,31 +169,29 @@ class ProcedureCore(Core):
         if not rows:
             return None
         group_id, seq, event, token, attempts, published_at, expires_at = rows[0]
-        return Lease(
-            group_id=group_id,
-            event=event,
-            seq=int(seq),
-            token=str(token),
-            attempts=int(attempts),
-            published_at=self.instant(published_at),
-            expires_at=self.instant(expires_at),
+        instant = self.instant
+        return new_lease(
+            group_id, event, int(seq), str(token), int(attempts), instant(published_at), instant(expires_at)
         )
 
-    def ack(self, lease: Lease) -> Program[None]:
-        yield from self._fenced("ack", lease)
+    def ack(self, lease: Lease) -> Program[Any]:
+        return self._fenced("ack", lease, self.fence(lease))
 
-    def nack(self, lease: Lease, delay: float) -> Program[None]:
-        yield from self._fenced("nack", lease, p_delay=delay)
+    def nack(self, lease: Lease, delay: float) -> Program[Any]:
+        return self._fenced("nack", lease, self.fence(lease) | {"p_delay": delay})
 
     def extend(self, lease: Lease, visibility: float) -> Program[datetime]:
-        rows = yield from self._fenced("extend", lease, p_visibility=visibility)
+        rows = yield from self._fenced("extend", lease, self.fence(lease) | {"p_visibility": visibility})
         return self.instant(rows[0][0])
 
-    def _fenced(self, operation: str, lease: Lease, **arguments: Any) -> Program[Rows]:
+    def fence(self, lease: Lease) -> dict[str, Any]:
+        """Return the arguments by which the server tells whether the lease still holds."""
+        return {"p_group_id": lease.group_id, "p_token": lease.token}
+
+    def _fenced(self, operation: str, lease: Lease, arguments: dict[str, Any]) -> Program[Rows]:
         """Call an operation that only the holder of the token may do."""
-        fence = {"p_group_id": lease.group_id, "p_token": lease.token}
         try:
-            rows = yield from self._call(operation, fence | arguments)
+            rows = yield from self._call(operation, arguments)
         except LeaseGone as gone:
             raise LeaseLost(lease.group_id, lease.seq) from gone.__cause__
         if not rows:

@@ -36,11 +36,12 @@ class FamilyCore(ProcedureCore):
 
     client_tokens = True
 
-    def _fenced(self, operation: str, lease: Lease, **arguments: Any) -> Program[Rows]:
+    def fence(self, lease: Lease) -> dict[str, Any]:
         """Name the message too, where a claim that arrives once more can lease another one under the same token."""
+        fence = super().fence(lease)
         if self.client_tokens:
-            arguments["p_seq"] = lease.seq
-        return (yield from super()._fenced(operation, lease, **arguments))
+            fence["p_seq"] = lease.seq
+        return fence
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         request = Call(operation, arguments or {})
