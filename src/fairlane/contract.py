@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from fairlane.errors import LeaseLost
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
 
 DEFAULT_QUEUE = "fairlane"
@@ -23,6 +25,8 @@ MAX_DELAY = 365 * 86400.0
 MAX_ID_BYTES = 512
 MAX_DEDUP_LENGTH = 128
 MAX_LIMIT = 10_000
+MAX_SEQ = 2**128 - 1  # as SQS counts
+MAX_TOKEN_LENGTH = 16_384
 
 _QUEUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _RESERVED = re.compile(r"public|information_schema|pg_.*|sqlite.*")
@@ -153,10 +157,21 @@ def check_delay(value: object) -> float:
 
 
 def check_lease(value: object) -> Lease:
-    """Return the lease, or say that it is none."""
+    """Return the lease, or say that it is none: one that was made by hand may hold anything.
+
+    Raises:
+        LeaseLost: its token cannot have been given out: it is not ASCII, has a NUL, or is longer than any.
+    """
     if not isinstance(value, Lease):
         raise TypeError(f"lease must be a Lease, as claim() returns it: {_shown(value)}")
-    return value
+    group_id = check_id("lease.group_id", value.group_id)
+    token = _text("lease.token", value.token)
+    seq = _integer("lease.seq", value.seq, 0, MAX_SEQ)
+    if not token.isascii() or "\0" in token or len(token) > MAX_TOKEN_LENGTH:
+        raise LeaseLost(group_id, seq)  # now, so that no driver stumbles over it
+    if group_id is value.group_id and token is value.token:
+        return value
+    return replace(value, group_id=group_id, token=token)
 
 
 def _shown(value: object) -> str:
@@ -165,12 +180,17 @@ def _shown(value: object) -> str:
         return repr(value)[:200]
     except ValueError:  # Python refuses to write integers of more than 4,300 digits
         return "a very large number"
+    except Exception:  # whatever the repr() of somebody's class does
+        return f"an object of {type(value).__name__}"
 
 
 def _text(name: str, value: object) -> str:
+    """Return a text as a plain str: what a subclass (an enum, say) makes of itself differs from driver to driver."""
+    if type(value) is str:
+        return value
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str: {_shown(value)}")
-    return value
+    return str.__str__(value)
 
 
 def _integer(name: str, value: object, low: int, high: int) -> int:

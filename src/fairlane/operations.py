@@ -79,17 +79,17 @@ class Operations:
         return lease
 
     def ack(self, lease: Lease) -> Program[None]:
-        contract.check_lease(lease)
+        lease = contract.check_lease(lease)
         return self._when_ready(self.core.ack(lease))
 
     def nack(self, lease: Lease, delay: float) -> Program[None]:
-        contract.check_lease(lease)
+        lease = contract.check_lease(lease)
         arguments: dict[str, Any] = {"delay": contract.check_delay(delay)}
         self.core.check_arguments("nack", arguments)
         return self._when_ready(self.core.nack(lease, **arguments))
 
     def extend(self, lease: Lease, visibility: float) -> Program[Lease]:
-        contract.check_lease(lease)
+        lease = contract.check_lease(lease)
         arguments: dict[str, Any] = {"visibility": contract.check_visibility(visibility)}
         self.core.check_arguments("extend", arguments)
         expires_at = yield from self._when_ready(self.core.extend(lease, **arguments))
@@ -103,7 +103,7 @@ class Operations:
         return self._when_ready(self.core.group_status(limit))
 
     def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
-        contract.check_id("group_id", group_id)
+        group_id = contract.check_id("group_id", group_id)
         contract.check_limit(limit)
         rows = yield from self._when_ready(self.core.message_status(group_id, limit))
         return [self._decoded(row) for row in rows]

@@ -2,12 +2,14 @@
 
 import datetime
 import decimal
+import enum
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 import fairlane
+from fairlane import LeaseLost
 from tests.harness import LONG
 
 pytestmark = pytest.mark.promise(12)
@@ -216,3 +218,85 @@ async def test_arguments_a_closed_transport_says_so(queue):
     ):
         with pytest.raises(fairlane.TransportClosed):
             await use()
+
+
+FORGED = [
+    *(("group_id", value, error) for value, error in IDS.items()),
+    *(("token", value, TypeError) for value in (None, 1, True, b"token", ["token"])),
+    *(("token", value, LeaseLost) for value in ("a\0b", SURROGATE, "x" * 100_000)),
+    *(("seq", value, TypeError) for value in (None, "1", 1.5, True)),
+    *(("seq", value, ValueError) for value in (-1, 2**128, 10**5000)),
+]
+
+
+@pytest.mark.cluster
+@pytest.mark.promise(3)
+async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue):
+    """Guards against drivers that stumble over what no claim returns, and against a token of None that holds a group
+    which nobody holds."""
+    await queue.publish("leased", 1)
+    await queue.publish("free", 1)
+    lease = await queue.get()
+    wrong = []
+    for name, value, error in FORGED:
+        forged = replace(lease, **{name: value})
+        for operation in (queue.ack, queue.nack, lambda it: queue.extend(it, 30)):
+            try:
+                await operation(forged)
+            except (TypeError, ValueError, LeaseLost) as caught:
+                if type(caught) is not error:
+                    wrong.append(f"{name}={shown(value)}: {type(caught).__name__}: {caught!s:.200}")
+            else:
+                wrong.append(f"{name}={shown(value)}: accepted")
+    assert wrong == []
+    with pytest.raises(TypeError):
+        await queue.ack(replace(lease, group_id="free", token=None))
+    await queue.ack(lease)
+    assert await queue.drain() == [("free", 1)]
+
+
+class Name(str, enum.Enum):  # noqa: UP042 - str() of it is "Name.ORDERS"
+    ORDERS = "orders"
+
+
+class Odd(str):
+    """What drivers may ask a text for."""
+
+    def encode(self, *args, **kwargs):
+        return b"odd"
+
+    def __str__(self):
+        return "odd"
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return False
+
+
+@pytest.mark.cluster
+@pytest.mark.promise(11)
+@pytest.mark.parametrize("kind", [Name, Odd])
+async def test_arguments_that_are_a_kind_of_str_count_as_the_text_they_hold(queue, kind):
+    name = kind("orders")
+    first = await queue.publish(name, 1, dedup_id=name)
+    assert await queue.publish("other", 2, dedup_id="orders") == first
+    await queue.publish("orders", 3)
+    lease = await queue.get(name)
+    assert (type(lease.group_id), lease.group_id, lease.event) == (str, "orders", 1)
+    if queue.caps.inspect_messages:
+        assert [(row.worker_id, row.depth) for row in await queue.groups()] == [("orders", 2)]
+        assert len(await queue.messages(name)) == 2
+    await queue.ack(replace(lease, group_id=kind(lease.group_id)))
+    assert await queue.drain() == [("orders", 3)]
+
+
+class Silent:
+    def __repr__(self):
+        raise RuntimeError("no text of this")
+
+
+async def test_arguments_that_cannot_be_shown_are_refused_all_the_same(queue):
+    for call in (lambda: queue.publish(Silent(), 1), lambda: queue.claim("w", Silent()), lambda: queue.ack(Silent())):
+        with pytest.raises(TypeError, match="an object of Silent"):
+            await call()

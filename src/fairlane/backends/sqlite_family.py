@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlane.backends.base import ProcedureCore, Rows
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, LeaseLost
 from fairlane.model import Lease
 from fairlane.program import Call, Program, Sleep
 from fairlane.templates import statement
 
 PAUSE = (0.0003, 0.002)
 """Seconds between two tries, at random: waiters with even odds, where SQLite's own growing pauses starve some."""
+
+MAX_INTEGER = 2**63 - 1
 
 
 class Busy(Exception):
