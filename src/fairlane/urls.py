@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from fairlane.errors import ConfigurationError
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*(?=:)")
+
+_AUTHORITY = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#]*)")
 
 _HOSTS = re.compile(r"(\[[^\]]*\]|[^:,]*)(:\d*)?(,(\[[^\]]*\]|[^:,]*)(:\d*)?)*")
 
@@ -40,6 +42,17 @@ def host_of(url: str) -> str:
     return unquote(path.split("?", 1)[0]) if slash and path else "localhost"
 
 
+def split_url(url: str) -> SplitResult:
+    """Split a URL that may name several hosts, some of them IPv6 addresses: `[::1]:7000,b:7000`.
+
+    `urlsplit` itself takes brackets only around the one host there is, in the Pythons of 2025 and later.
+    """
+    found = _AUTHORITY.match(url)
+    if found is None:
+        return urlsplit(url)
+    return urlsplit(url[: found.start(1)] + url[found.end(1) :])._replace(netloc=found[1])
+
+
 def options_of(url: str) -> dict[str, str]:
     """Return the query options of a URL, the last of each name."""
-    return dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    return dict(parse_qsl(split_url(url).query, keep_blank_values=True))

@@ -121,3 +121,15 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(database: Database)
     with pytest.raises(fairlane.AuthenticationFailed) as caught:
         fairlane.connect(url, "q", startup_timeout=30)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["owner_role", "app_role", "reader_role"])
+def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Database, option: str):
+    with pytest.raises(fairlane.ConfigurationError, match=r'role "nobody_at_all" does not exist.*create it first'):
+        migrate.upgrade(database.url(), queue="without_role", **{option: "nobody_at_all"})
+    assert migrate.status(database.url(), queue="without_role").found is None
+
+
+def test_an_owner_that_the_person_may_not_become_is_refused(database: Database):
+    with pytest.raises(fairlane.AuthenticationFailed, match="permission denied to set role"):
+        migrate.upgrade(database.url("stranger"), queue="foreign", owner_role=database.roles["owner"])

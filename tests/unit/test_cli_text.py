@@ -80,9 +80,10 @@ def test_ages(seconds: float | None, shown: str):
 
 
 def test_secrets_are_blotted_out_raw_and_decoded():
-    urls = ["postgresql://u:s%25e%40c@h/x", "libsql://h?authToken=geheim", "not a url", "redis://:[@]@h"]
+    urls = ["postgresql://u:s%25e%40c@h/x", "libsql://h?authToken=geheim", "not a url", "redis://:[@]@h", "//["]
     shown = text.without_secrets("s%25e%40c, s%e@c and geheim at h", urls)
     assert shown == "***, *** and *** at h"
+    assert text.without_secrets("geheim", ["postgresql://a,[::1]:5/x?password=geheim"]) == "***"
 
 
 def in_terminal(*arguments: object) -> str:

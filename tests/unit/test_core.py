@@ -14,7 +14,7 @@ from fairlane.environ import resolve_url, url_from
 from fairlane.model import Revision
 from fairlane.operations import Operations
 from fairlane.program import Call, Sleep, run, run_async
-from fairlane.urls import host_of, options_of, scheme_of
+from fairlane.urls import host_of, options_of, scheme_of, split_url
 
 # URLs
 
@@ -66,6 +66,16 @@ def test_schemes_are_compared_without_case_and_belong_to_one_backend():
 
 def test_options_of_a_url_are_its_query():
     assert options_of("sqlite:///q.db?a=1&b=&a=2%20") == {"a": "2 ", "b": ""}
+
+
+@pytest.mark.parametrize(
+    "authority", ["", "a", "a:1,[::1]:2,b", "[::1],[::2]:2", "u:p@[::1]:7000", "u:[p@a,b:1", "u:]p@a"]
+)
+def test_a_url_may_name_several_hosts_of_every_kind(authority):
+    """Guards against `urllib`, of which newer versions take brackets only around the one host there is."""
+    parts = split_url(f"redis+cluster://{authority}/0?a=1#end")
+    assert tuple(parts) == ("redis+cluster", authority, "/0", "a=1", "end")
+    assert options_of(f"redis+cluster://{authority}?a=1") == {"a": "1"}
 
 
 # The environment

@@ -16,6 +16,7 @@ from fairlane.backends.base import Backend, LeaseGone, ProcedureCore, Rows, chec
 from fairlane.backends.postgres_errors import (
     NOT_THERE,
     check_url,
+    for_migration,
     for_operation,
     host_in,
     lost_lease,
@@ -38,7 +39,7 @@ from fairlane.program import Call
 from fairlane.templates import ident
 from fairlane.urls import host_of
 
-__all__ = ["BACKEND", "open_for_migration", "translate"]
+__all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
 
 OPTIONS = ("max_connections", "timeout", "prepare_threshold")
 

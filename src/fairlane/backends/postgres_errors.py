@@ -22,6 +22,9 @@ WRONG_ISOLATION = "QF002"
 NOT_THERE = frozenset({"3F000", "42P01", "42883"})
 """No such schema, table, function: the queue is not there."""
 
+_NO_ROLE = frozenset({"22023", "42704"})
+"""In a migration, which sets a role and grants to roles: there is none of that name."""
+
 _MALFORMED_TEXT = "22P02"
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006"})
 _FULL = frozenset({"53000", "53100", "53200"})
@@ -63,6 +66,13 @@ def translate(error: BaseException, host: str) -> Exception | None:
             "set default_transaction_isolation for this role, or the isolation level of the given connection"
         )
     return None
+
+
+def for_migration(error: BaseException, host: str) -> Exception | None:
+    """Return what an error means in a migration, None to let it through."""
+    if isinstance(error, psycopg.Error) and error.sqlstate in _NO_ROLE:
+        return ConfigurationError(f"postgres at {host}: {_text(error)}; a migration makes no roles: create it first")
+    return translate(error, host)
 
 
 def for_operation(error: psycopg.Error, operation: str) -> Exception | None:

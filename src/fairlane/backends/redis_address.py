@@ -16,7 +16,7 @@ import redis.connection
 import redis.retry
 
 from fairlane.errors import ConfigurationError
-from fairlane.urls import host_of
+from fairlane.urls import host_of, split_url
 
 MAX_CONNECTIONS = 64
 DEFAULTS: dict[str, Any] = {
@@ -62,7 +62,7 @@ def parse(url: str, *, allow_eviction: bool = False, max_connections: int = MAX_
     Raises:
         ConfigurationError: the URL or an option is wrong.
     """
-    parts = urlsplit(url)
+    parts = split_url(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     evict = _boolean("allow_eviction", query.pop("allow_eviction", allow_eviction))
     limit = _count("max_connections", query.pop("max_connections", max_connections))
@@ -92,8 +92,8 @@ def _count(name: str, value: Any) -> int:
 
 
 def _node(text: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{text}")
     try:
+        parts = urlsplit(f"//{text}")
         return parts.hostname or "localhost", parts.port or 6379
     except ValueError as error:
         raise ConfigurationError(f"not a host and port of a Redis node: {text!r}") from error

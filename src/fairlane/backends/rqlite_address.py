@@ -8,12 +8,12 @@ import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from fairlane.backends.base import check_options
 from fairlane.backends.values import boolean, ca_file, seconds
 from fairlane.errors import ConfigurationError
-from fairlane.urls import host_of, options_of
+from fairlane.urls import host_of, options_of, split_url
 
 PORT = 4001
 TIMEOUT = 10.0
@@ -91,10 +91,7 @@ def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Add
 
 def _parts(url: str) -> tuple[str, str | None, str]:
     """Return scheme, login and hosts. No message repeats a part of the URL that may belong to a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(f"the URL of rqlite is wrong: {error}") from None
+    parts = split_url(url)
     if "@" in parts.path + parts.query + parts.fragment:
         raise ConfigurationError(
             "the URL of rqlite is wrong: in user and password the characters / ? # @ must be written as percent escapes"

@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
+
+from fairlane.urls import split_url
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -84,7 +86,7 @@ def _secrets(url: str) -> Iterable[str]:
     _, at, _ = authority.rpartition("@")
     found = [authority.rpartition("@")[0].partition(":")[2]] if at else []
     with suppress(ValueError):  # not a URL at all: it will be refused as such
-        found += [value for name, value in parse_qsl(urlsplit(url).query) if _is_secret(name)]
+        found += [value for name, value in parse_qsl(split_url(url).query) if _is_secret(name)]
     for raw in found:
         # a password that was not escaped falls into parts, and a driver may take one of them for a host
         for secret in (raw, unquote(raw), *re.split("[@/#?:]", raw)):

@@ -37,7 +37,8 @@ def connected(settings: Settings, *, create: bool) -> Iterator[sa.Connection]:
         with engine.begin() as connection:
             yield connection
     except sa.exc.DBAPIError as error:
-        known = module.translate(error.orig, host_of(settings.url))
+        translate = getattr(module, "for_migration", module.translate)
+        known = translate(error.orig, host_of(settings.url))
         if known is None:
             raise
         raise known from error
