@@ -376,7 +376,10 @@ class LibsqlKit(Kit):
     backend = "libsql"
     variable = "FAIRLANE_TEST_LIBSQL_URL"
 
-    def send(self, queue: str, statements: Sequence[tuple[str, Any]]) -> list[Rows]:
+    def options(self, twin: str) -> dict[str, Any]:
+        return {"retry_seconds": 2.0}  # tests of a server that is down wait for the end of it, many times
+
+    def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
         """Send statements in one atomic batch, again while others write; answers with the rows of each."""
         import asyncio
 
@@ -390,7 +393,7 @@ class LibsqlKit(Kit):
             try:
                 for left in range(100, -1, -1):
                     try:
-                        results = await client.run(statements, writes=False)
+                        results = await client.run(statements, writes=not reads)
                         return [[row.astuple() for row in result.rows] for result in results]
                     except LibsqlError as error:
                         if error.code != "SQLITE_BUSY" or not left:
@@ -414,11 +417,11 @@ class LibsqlKit(Kit):
 
     def now(self, queue: str) -> datetime:
         clock = "select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000"
-        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})])[0][0][0])
+        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0][0])
 
     def leftovers(self, queue: str) -> dict[str, int]:
         tables = [f"{queue}_messages", f"{queue}_groups"]
-        counts = self.send(queue, [(f'select count(*) from "{table}"', {}) for table in tables])
+        counts = self.send(queue, [(f'select count(*) from "{table}"', {}) for table in tables], reads=True)
         return {table: rows[0][0] for table, rows in zip(tables, counts, strict=True)}
 
 

@@ -1,9 +1,12 @@
 """The client: libsql-client's protocol in streams that are kept, and a thread for callers without an event loop.
 
-libsql-client itself opens a connection in the server for every request. Of sqld 0.24 that asks too much: with three or
-more of them waiting to write, one that has gone may be given the lock, and nobody writes any more until the server is
-started anew. A stream that is kept takes what it was given with its next request; besides, it answers in half the time.
-So writes go through streams, and through as few of them as keep the server busy. Looking needs no lock and no stream.
+libsql-client itself opens a connection in the server for every request. Of sqld 0.24 that asks too much. While a
+checkpoint empties the queue of all who wait for the write lock, a writer may be sent away, as busy, and yet keep its
+place. When its turn comes it is given the lock; if it has gone by then, nobody writes any more until the server is
+started anew. So writes go through streams, connections that are kept: one that was sent away comes again, and takes
+what it was given. For the same reason a write that was sent is never broken off: who waits for it may go, the request
+is seen through. Streams are as few as keep the server busy, and answer in half the time. Looking needs no lock and no
+stream. (A server is safest with `--checkpoint-interval-s 60`: then a timer makes checkpoints, and not every writer.)
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,6 +46,9 @@ SECONDS_KEPT = 5.0
 """The server forgets a stream that was not used for 10."""
 
 SECONDS_TO_CLOSE = 2.0
+_WRITE = "fairlane-libsql-write"
+"""The name of tasks that must not be cancelled."""
+
 _CLOSE = {"type": "close"}
 
 
@@ -75,6 +81,7 @@ class Client:
         self._turns = asyncio.Semaphore(1)
         self._idle: list[Stream] = []
         self._samples: list[float] = []
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     @property
     def closed(self) -> bool:
@@ -87,30 +94,42 @@ class Client:
             request: dict[str, Any] = {"type": "execute", "stmt": _stmt_to_proto(*parts[0])}
         else:
             request = {"type": "batch", "batch": _batch_to_proto([*parts])}
+            if writes:  # else the lock is asked for too late, when others may have written after our first look
+                request["batch"]["steps"][0]["stmt"]["sql"] = "BEGIN IMMEDIATE"
         if writes:
-            async with self._turn() as stream:
-                answer = await self._through(stream, request)
+            await self._turn()
+            task = asyncio.create_task(self._written(request), name=_WRITE)
+            self._under_way.add(task)
+            task.add_done_callback(self._done)
+            answer = await asyncio.shield(task)
         else:
             answer = await self._post(None, [request, _CLOSE])
         result = _response(answer)["result"]
         return [_result_set_from_proto(result)] if len(parts) == 1 else _batch_results_from_proto(result, len(parts))
 
-    @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[Stream]:
-        if self._turns.locked():
-            try:
-                async with asyncio.timeout(self._patience):
-                    await self._turns.acquire()
-            except TimeoutError:
-                raise Failed("requests of this client that came before have no answer yet", uncertain=False) from None
-        else:
+    async def _turn(self) -> None:
+        """Wait for a stream; `_written` gives it back."""
+        if not self._turns.locked():
             await self._turns.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise Failed("requests of this client that came before have no answer yet", uncertain=False) from None
+
+    async def _written(self, request: dict[str, Any]) -> Any:
         stream = self._idle.pop() if self._idle else Stream()
         try:
-            yield stream
+            return await self._through(stream, request)
         finally:
             self._idle.append(stream)
             self._turns.release()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # has been looked at, also when nobody waits for it any more
 
     async def _through(self, stream: Stream, request: dict[str, Any]) -> Any:
         baton, stream.baton = stream.baton, None  # it is spent, whatever comes
@@ -142,7 +161,9 @@ class Client:
             return await response.json()
 
     async def close(self) -> None:
-        """Give the streams back, if the server is there to take them, and close the connections."""
+        """See writes through, give the streams back, if the server is there to take them, and close the connections."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=SECONDS_TO_CLOSE / 4)
         batons = [stream.baton for stream in self._idle if stream.baton]
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SECONDS_TO_CLOSE / 4):
@@ -192,11 +213,11 @@ class LoopThread:
             raise
 
     def end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Cancel what is under way, let `farewell` run, and end the thread. May be called from any thread."""
+        """Cancel those who wait, let `farewell` run, and end the thread. May be called from any thread."""
 
         async def last() -> None:
             me = asyncio.current_task()
-            others = [task for task in asyncio.all_tasks() if task is not me]
+            others = [task for task in asyncio.all_tasks() if task is not me and task.get_name() != _WRITE]
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)

@@ -89,8 +89,8 @@ class Script:
 
 
 def is_write(request: Call | Script) -> bool:
-    """Tell whether a request needs the server's write lock for each of its callers; a migration takes it by itself."""
-    return isinstance(request, Call) and request.operation in _WRITES
+    """Tell whether a request needs the server's write lock. A script of one statement looks at something."""
+    return request.operation in _WRITES if isinstance(request, Call) else len(request.statements) > 1
 
 
 def delivered(request: Call | Script, *, repeatable: bool, patience: float | None = None) -> Program[Any]:
