@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fairlane import LeaseLost
+from fairlane import BackendUnavailable, LeaseLost, TransportClosed
 from tests.harness import LONG, SHORT, eventually
 
 pytestmark = pytest.mark.promise(1, 2, 3)
@@ -175,3 +175,32 @@ async def test_concurrency_cancelled_operations_of_every_kind_leave_the_transpor
     drained = await queue.drain()
     assert len({event for _, event in drained if event != "x"}) == len([e for _, e in drained if e != "x"])
     assert await queue.leftovers() == {}
+
+
+@pytest.mark.cluster
+@pytest.mark.promise(9)
+async def test_concurrency_a_transport_closed_under_its_callers_answers_each_or_raises_a_typed_error(queue):
+    """Guards against a cancellation that nobody asked for, which would end the caller's task without a word, against
+    errors of the driver, and against callers that wait for ever."""
+    other = await queue.another()
+    accepted = set()
+
+    async def caller(number):
+        for count in range(1000):
+            await other.publish(f"g{number}", (number * 1000) + count)
+            accepted.add((number * 1000) + count)
+            await asyncio.sleep(0)
+
+    for pause in (0, 0, 0.002, 0.01, 0.03):
+        callers = [asyncio.ensure_future(caller(number)) for number in range(6)]
+        await asyncio.sleep(pause)
+        await asyncio.wait_for(other.close(), 30)
+        ends = await asyncio.wait_for(asyncio.gather(*callers, return_exceptions=True), 30)
+        assert {type(end) for end in ends} <= {TransportClosed, BackendUnavailable}, ends
+        with pytest.raises(TransportClosed):
+            await other.publish("g", 1)
+        published = [event for _, event in await queue.drain()]
+        assert accepted <= set(published)
+        assert len(set(published)) == len(published)
+        accepted.clear()
+        other = await queue.another()

@@ -18,7 +18,7 @@ from fairlane.backends import redis_lines as lines
 from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options, translated
 from fairlane.backends.redis_wire import Calls, Refused, revision_rows, rows_of, translate
 from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import ConfigurationError, SchemaNotReady
+from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
 from fairlane.program import Call, Program
 
 
@@ -51,6 +51,9 @@ class _Options:
 
     def translate(self, error: Exception) -> Exception | None:
         return translate(error, self._host)
+
+    def closed(self) -> BackendUnavailable:
+        return BackendUnavailable("redis", self._host, "this transport was closed during the call")
 
     def rows(self, operation: str, reply: Any) -> Rows:
         if operation == "revision":
@@ -150,7 +153,13 @@ class AsyncRedisExecutor:
         task = asyncio.ensure_future(self._send(request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        reply = await asyncio.shield(task)
+        try:
+            reply = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not task.cancelled() or caller is None or caller.cancelling():
+                raise
+            raise self._options.closed() from None  # close() ended the call: the caller itself goes on
         return self._options.rows(request.operation, reply)
 
     async def _send(self, request: Call) -> Any:
@@ -159,7 +168,7 @@ class AsyncRedisExecutor:
                 return await self._line.send(request)
 
     async def close(self) -> None:
-        """Close the connections, unless they are the application's; calls that nobody waits for any more end."""
+        """Close the connections, unless they are the application's; calls in progress end, their outcome is unknown."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -20,6 +20,7 @@ from redis.client import NEVER_DECODE
 
 from fairlane.backends import redis_address as addresses
 from fairlane.backends.redis_wire import Calls
+from fairlane.errors import TransportClosed
 from fairlane.program import Call
 
 FRESH = 0.02
@@ -113,16 +114,22 @@ class OwnLine:
             return self._make()
 
     def _keep(self, connection: Any) -> None:
+        self._free.append((connection, time.monotonic()))
         if self._closed:
-            connection.disconnect()
-        else:
-            self._free.append((connection, time.monotonic()))
+            self._disconnect_free()
 
     def close(self) -> None:
+        """Close the free connections now, and those of calls in progress when these have their answers."""
         self._closed = True
-        while self._free:
-            self._free.pop()[0].disconnect()
-        self.client.connection_pool.disconnect()
+        self._disconnect_free()
+
+    def _disconnect_free(self) -> None:
+        while True:
+            try:
+                connection, _ = self._free.pop()
+            except IndexError:
+                return
+            connection.disconnect()
 
 
 def _is_stale(connection: Any) -> bool:
@@ -166,22 +173,44 @@ class ClusterLine:
         self._address = address
         self._client = client
         self._lock = threading.Lock()
+        self._under_way = 0
+        self._closed = False
 
     def send(self, request: Call) -> Any:
-        client = self._client or self._connect()
-        node = client.get_node_from_key(self._calls.key)
-        return client.execute_command(*self._calls.command(request), target_nodes=node, **{NEVER_DECODE: True})
+        client = self._enter()
+        try:
+            node = client.get_node_from_key(self._calls.key)
+            return client.execute_command(*self._calls.command(request), target_nodes=node, **{NEVER_DECODE: True})
+        finally:
+            self._leave()
 
-    def _connect(self) -> Any:
+    def _enter(self) -> Any:
         with self._lock:
+            if self._closed:
+                raise TransportClosed()
             if self._client is None:
                 assert self._address is not None
                 self._client = addresses.make_cluster(self._address)
+            self._under_way += 1
             return self._client
 
+    def _leave(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+        self._release()
+
     def close(self) -> None:
-        if self._client is not None and self._address is not None:
-            self._client.close()
+        """Close the client, or let the last call in progress do it: the driver would close their connections too."""
+        with self._lock:
+            self._closed = True
+        self._release()
+
+    def _release(self) -> None:
+        with self._lock:
+            if not self._closed or self._under_way or self._client is None or self._address is None:
+                return
+            client, self._client = self._client, None
+        client.close()
 
 
 class AsyncPoolLine:

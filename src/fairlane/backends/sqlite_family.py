@@ -42,6 +42,8 @@ class FamilyCore(ProcedureCore):
         """Name the message too, where a claim that arrives once more can lease another one under the same token."""
         fence = super().fence(lease)
         if self.client_tokens:
+            if lease.seq > MAX_INTEGER:
+                raise LeaseLost(lease.group_id, lease.seq)
             fence["p_seq"] = lease.seq
         return fence
 
