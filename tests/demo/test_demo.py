@@ -83,10 +83,25 @@ def test_every_backend(arm: tuple[Kit, str], temporary: Path, tmp_path: Path):
     assert report["events"] == events
     assert sum(report["handled"].values()) >= events
     assert report["casualty"]["held"] is True
+    assert report["casualty"]["shown"] is kit.caps.inspect_messages
+    assert (report["casualty"]["waiting"] is not None) is kit.caps.inspect_messages
     assert set(report["views"]) == {"before", "middle", "after"}
     assert report["views"]["before"]["queue"]["messages"] == events
     assert report["views"]["after"]["queue"]["messages"] == 0
     assert migrate.status(url, queue=report["queue"]).found is None, "its queue is removed"
+
+
+@pytest.mark.backends("sqs")
+@pytest.mark.twins("sync")
+def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], temporary: Path, tmp_path: Path):
+    kit, _ = arm
+    kit.folder = tmp_path
+    done = fairlane("demo", "--url", kit.url("none"), "--events", 100, timeout=150).ok()
+    assert "sqs tells its figures approximately, and shows neither groups nor leases." in done.out
+    assert "wait behind it" not in done.out
+    assert "by its lease's end; the queue shows no leases" in done.out
+    assert "None" not in done.out
+    assert done.out.count("holds  ") == len(PROOFS)
 
 
 def test_threads_where_the_queue_lives_in_one_process(temporary: Path):

@@ -74,6 +74,7 @@ def test_a_recovery_must_be_the_next_message_of_the_package_and_attempt_2():
     assert not proofs.recovered([], CASUALTY).holds
     assert not proofs.killed(replace(CASUALTY, held=False)).holds
     assert not proofs.killed(None).holds
+    assert proofs.killed(replace(CASUALTY, shown=False)).detail.endswith("the queue shows no leases")
 
 
 def test_what_is_left_in_the_queue_is_seen():

@@ -8,6 +8,7 @@ import fairlane
 from fairlane import ConfigurationError, SchemaNotReady, UnsupportedByBackend, migrate
 from fairlane.backends.sqs import make_client
 from fairlane.backends.sqs_address import parse
+from tests.commands import fairlane as fairlane_cli
 from tests.conftest import require_server
 from tests.harness import Queues
 
@@ -61,3 +62,12 @@ def test_new_groups_is_refused(url, name):
     for choice in ("first", "arrival"):
         with pytest.raises((UnsupportedByBackend, ConfigurationError)):
             migrate.upgrade(url, queue=name, new_groups=choice)
+
+
+def test_the_command_line_says_what_the_figures_are_worth(url, name):
+    fairlane_cli("migrate", "--url", url, "--queue", name).ok()
+    shown = fairlane_cli("stats", "--url", url, "--queue", name).ok()
+    assert "None" not in shown.out
+    assert shown.err == "sqs tells these figures approximately, and no others.\n"
+    assert fairlane_cli("stats", "--url", url, "--queue", name, "--json").ok().json["groups"] is None
+    assert "SQS shows no message" in fairlane_cli("groups", "--url", url, "--queue", name).failed_in_one_line()

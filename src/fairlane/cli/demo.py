@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
+from fairlane.capabilities import TABLE
 from fairlane.cli import tables
 from fairlane.cli.options import AsJson
 from fairlane.cli.text import json_line, record
@@ -108,8 +109,11 @@ class _Screen:
         kind = "processes" if report.kind == "processes" else "threads, since this queue lives in one process"
         self._say(
             f"{report.events:,} events of {report.packages:,} packages; a package is a group; "
-            f"{report.workers} worker {kind}.\n"
+            f"{report.workers} worker {kind}."
         )
+        if not TABLE[report.backend].exact_counts:
+            self._say(f"{report.backend} tells its figures approximately, and shows neither groups nor leases.")
+        self._say("")
 
     def progress(self, stage: str, done: int, total: int) -> None:
         task = self._tasks.get(stage)
@@ -132,9 +136,10 @@ class _Screen:
         self._console.print()
 
     def killed(self, casualty: Casualty) -> None:
+        behind = "" if casualty.waiting is None else f"; {casualty.waiting:,} more wait behind it"
         self._say(
             f"Killed {casualty.worker} ({casualty.end}) after {casualty.handled:,} events, in the middle of message "
-            f"{casualty.seq} of {casualty.package}; {casualty.waiting:,} more wait behind it\n",
+            f"{casualty.seq} of {casualty.package}{behind}\n",
             "yellow",
         )
 

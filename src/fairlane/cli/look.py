@@ -27,6 +27,8 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
         typer.echo(json_line(record(row)))
     else:
         tables.console().print(tables.queue_table(row))
+        if not TABLE[transport.backend].exact_counts:
+            typer.echo(f"{transport.backend} tells these figures approximately, and no others.", err=True)
 
 
 def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:

@@ -115,6 +115,8 @@ def _state(state: str) -> Text:
 
 
 def _cell(value: Any) -> str:
+    if value is None:  # what the backend does not tell
+        return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -64,12 +64,13 @@ def nothing_lost(log: Sequence[Event], journal: Sequence[Delivery]) -> Proof:
 
 
 def killed(casualty: Casualty | None) -> Proof:
-    """A worker was killed while the queue showed that it held a message."""
+    """A worker was killed while the queue showed that it held a message, or within its lease where none is shown."""
     if casualty is None:
         return Proof("killed", False, "no worker was killed: all was handled before")
     held = "held" if casualty.held else "did not hold"
     detail = f"{casualty.worker} ({casualty.end}) {held} message {casualty.seq} of {casualty.package}"
-    return Proof("killed", casualty.held, detail)
+    told = "" if casualty.shown else ", by its lease's end; the queue shows no leases"
+    return Proof("killed", casualty.held, detail + told)
 
 
 def recovered(journal: Sequence[Delivery], casualty: Casualty | None) -> Proof:

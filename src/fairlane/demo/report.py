@@ -39,8 +39,8 @@ class Casualty:
     worker: str
     package: str
     seq: int
-    waiting: int
-    """Messages of the package behind the one it held."""
+    waiting: int | None
+    """Messages of the package behind the one it held; None where a queue cannot show that."""
     handled: int
     """Events that it had handled before."""
     time: float
@@ -49,6 +49,8 @@ class Casualty:
     ended before its lease did."""
     end: str
     """How it ended, in words."""
+    shown: bool = True
+    """Whether a queue of this kind can show what is held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ from fairlane.urls import host_of, scheme_of
 
 TICK = 0.1
 SECONDS_TO_DRAIN = 10.0
+SECONDS_TO_COUNT = 90.0
+"""Where figures are approximate: SQS says that they are right a minute after the last change."""
 DOOMED_SHARE = 0.05
 """The part of the work after which a worker is killed: early, so that its lease runs out while others work."""
 MUCH = 2000
@@ -199,17 +201,17 @@ class _Course:
         package = message["holding"]
         groups = self._look("middle", announce=False)
         group = next((row for row in groups if row.group_id == package), None)
+        shown = TABLE[self.report.backend].inspect_messages
         self.report.casualty = casualty = Casualty(
             worker=name,
             package=package,
             seq=message["seq"],
-            waiting=group.depth - 1 if group else 0,
+            waiting=group.depth - 1 if group else 0 if shown else None,
             handled=message["handled"],
             time=killed_at,
-            held=self._held(name, group)
-            if TABLE[self.report.backend].inspect_messages
-            else killed_at < message["until"],
+            held=self._held(name, group) if shown else killed_at < message["until"],
             end=end,
+            shown=shown,
         )
         self.watcher.killed(casualty)
         self.watcher.looks("middle", *self.report.views["middle"])
@@ -231,7 +233,8 @@ class _Course:
 
     def _drain(self) -> QueueStatus:
         """Wait for the last acks; return what is left."""
-        deadline = time.monotonic() + SECONDS_TO_DRAIN
+        exact = TABLE[self.report.backend].exact_counts
+        deadline = time.monotonic() + (SECONDS_TO_DRAIN if exact else SECONDS_TO_COUNT)
         while (left := self.queue.inspect.queue()).messages and time.monotonic() < deadline:
             time.sleep(TICK / 5)
         return left
