@@ -111,7 +111,7 @@ def check_url(url: str) -> None:
     """
     try:
         parts = conninfo.conninfo_to_dict(url)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         parts = None
     if parts is None or "@" in str(parts.get("host", "")):
         raise ConfigurationError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote_to_bytes, urlencode, urlsplit, urlunsplit
 
 import redis
 import redis.asyncio
@@ -63,17 +63,21 @@ def parse(url: str, *, allow_eviction: bool = False, max_connections: int = MAX_
         ConfigurationError: the URL or an option is wrong.
     """
     parts = split_url(url)
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise _malformed()  # it ended a password that holds an unescaped / ? or #
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     evict = _boolean("allow_eviction", query.pop("allow_eviction", allow_eviction))
     limit = _count("max_connections", query.pop("max_connections", max_connections))
     scheme, cluster, _ = parts.scheme.partition("+")
     login, at, hosts = parts.netloc.rpartition("@")
-    first, *_ = hosts.split(",")
-    plain = urlunsplit((scheme, login + at + (first or "localhost"), parts.path, urlencode(query), ""))
-    nodes = tuple(_node(each) for each in hosts.split(",")) if cluster else ()
+    nodes = tuple(_node(each) for each in hosts.split(","))
     if cluster and parts.path.strip("/") not in ("", "0"):
         raise ConfigurationError("a Redis cluster has database 0 only: leave the path out of the URL")
-    address = Address(plain, nodes, host_of(url), evict, limit)
+    if not cluster and len(nodes) > 1:
+        raise ConfigurationError("several hosts are the nodes of a Redis cluster: use a redis+cluster:// URL")
+    first = hosts.split(",")[0] or "localhost"
+    plain = urlunsplit((scheme, login + at + first, parts.path, urlencode(query), ""))
+    address = Address(plain, nodes if cluster else (), host_of(url), evict, limit)
     _check(address)
     return address
 
@@ -95,17 +99,30 @@ def _node(text: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         return parts.hostname or "localhost", parts.port or 6379
-    except ValueError as error:
-        raise ConfigurationError(f"not a host and port of a Redis node: {text!r}") from error
+    except ValueError:
+        raise _malformed() from None
+
+
+def _malformed() -> ConfigurationError:
+    """Return an error that repeats no part of the URL: of one that is malformed, any part may be of the password."""
+    return ConfigurationError(
+        "this is not a URL of Redis, which looks like redis://user:password@host:6379/0: special characters of user "
+        "and password are percent-encoded, hosts of a cluster (redis+cluster://) stand between commas"
+    )
 
 
 def _check(address: Address) -> None:
     """Find wrong options now instead of on the first call: the driver takes any, and fails when it connects."""
     try:
+        address.url.encode()
+        unquote_to_bytes(urlsplit(address.url).netloc).decode()
+    except ValueError:
+        raise _malformed() from None
+    try:
         pool = redis.ConnectionPool.from_url(address.url, **DEFAULTS)
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError, redis.exceptions.RedisError) as error:
-        # the driver's text may repeat an option's value, never the password
+        # the driver's text may repeat an option's value, never the password: what it stands in was read before
         raise ConfigurationError(f"the URL of redis at {address.host} is wrong: {error}") from error
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from fairlane.backends.base import check_options
 from fairlane.backends.sqlite_family import PAUSE
 from fairlane.errors import BackendFull, BackendUnavailable, ConfigurationError, EventTooLarge, FairlaneError
-from fairlane.urls import options_of
+from fairlane.urls import options_of, split_url
 
 OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
@@ -49,15 +50,17 @@ def locate(url: str, options: dict[str, Any]) -> Location:
         ConfigurationError: it names no file, or an option is wrong.
     """
     check_version()
-    parts = urlsplit(url)
+    parts = split_url(url)
     name = unquote(parts.path.removeprefix("/"), errors="surrogateescape")
     if parts.netloc and parts.netloc != "localhost":
         raise ConfigurationError(
             f"an SQLite URL has no host, so its path begins with the third slash: sqlite:///{parts.netloc}{parts.path}"
+            if "@" not in url
+            else "an SQLite URL has no user and no host: sqlite:///relative.db, sqlite:////absolute.db"
         )
     if not name or name == ":memory:":
         raise ConfigurationError("an SQLite queue lives in a file, sqlite:///queue.db: for one in memory use memory://")
-    if "\0" in name or name.endswith("/"):
+    if "\0" in name or name.endswith("/") or not _is_encodable(name):
         raise ConfigurationError(f"not the name of a file: {name!r}")
     chosen = {**options_of(url), **options}
     check_options("sqlite", chosen, OPTIONS)
@@ -66,6 +69,14 @@ def locate(url: str, options: dict[str, Any]) -> Location:
         _synchronous(chosen.get("synchronous", "full")),
         _seconds(chosen.get("busy_timeout", BUSY_TIMEOUT)),
     )
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_version() -> None:
