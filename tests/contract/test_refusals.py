@@ -1,5 +1,6 @@
 """Promise 13: what a backend cannot keep it refuses; and what is wrongly set up says what to do."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -111,6 +112,33 @@ async def test_refusal_of_a_redis_that_would_evict_messages(queues, servers):
     with pytest.raises(ConfigurationError, match="noeviction"):
         await queue.another(url=server.url)
     assert await queue.drain() == [("g", 1)]
+
+
+@pytest.mark.backends("redis")
+async def test_refusal_of_a_database_that_redis_does_not_have(queue):
+    head, _, _ = queue.kit.url(queue.name).rpartition("/")
+    with pytest.raises(ConfigurationError, match="no database of this number"):
+        await queue.another(url=f"{head}/9999")
+    with pytest.raises(ConfigurationError, match="no database of this number"):
+        await queue.call_blocking(fairlane.migrate.upgrade, f"{head}/9999", queue=queue.name)
+
+
+@pytest.mark.backends("redis", "redis-cluster")
+async def test_refusal_of_what_is_no_redis(queue):
+    """Some other server, which answers at once and in bytes of its own."""
+
+    async def answer(reader, writer):
+        await reader.read(10)
+        writer.write(b"\0\xff\xfe no Redis\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        scheme = "redis+cluster" if "cluster" in queue.kit.url(queue.name) else "redis"
+        with pytest.raises(BackendUnavailable):
+            await queue.another(url=f"{scheme}://127.0.0.1:{port}", startup_timeout=0)
 
 
 @pytest.mark.backends("sqlite")

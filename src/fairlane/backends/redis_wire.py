@@ -247,6 +247,8 @@ def translate(error: Exception, host: str) -> Exception | None:
         return AuthenticationFailed(BACKEND_NAME, host)
     if isinstance(error, redis.exceptions.TimeoutError | TimeoutError):
         return BackendUnavailable(BACKEND_NAME, host, "it did not answer in time")
+    if isinstance(error, redis.exceptions.InvalidResponse):
+        return BackendUnavailable(BACKEND_NAME, host, "what answers there does not speak the protocol of Redis")
     unreachable = (
         redis.exceptions.ConnectionError,
         redis.exceptions.ClusterError,
@@ -272,6 +274,8 @@ def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> Fairla
         return AuthenticationFailed(BACKEND_NAME, host)
     if code in _WAIT:
         return BackendUnavailable(BACKEND_NAME, host, _WAIT[code])
+    if code == "DB":  # "DB index is out of range", once the driver has cut off the ERR
+        return ConfigurationError(f"redis at {host} has no database of this number: correct the URL")
     if code in _ELSEWHERE:
         return ConfigurationError(f"redis at {host} is one node of a cluster: use a redis+cluster:// URL")
     return None
