@@ -52,7 +52,7 @@ class Outcome:
         if self.report is None:
             return (self.backend, "-", "-", "-", "-", "-", self.error)
         held = [proof["name"] for proof in self.report["proofs"] if proof["holds"]]
-        failed = [proof["name"] for proof in self.report["proofs"] if not proof["holds"]]
+        failed = [f"{proof['name']} ({proof['detail']})" for proof in self.report["proofs"] if not proof["holds"]]
         recovery = self.report["recovery_seconds"]
         return (
             self.backend,
