@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self
@@ -15,20 +14,20 @@ from psycopg.rows import tuple_row
 from fairlane.backends.base import Backend, LeaseGone, ProcedureCore, Rows, check_options
 from fairlane.backends.postgres_errors import (
     NOT_THERE,
+    check_encoding,
     check_url,
     for_migration,
     for_operation,
     host_in,
     lost_lease,
     translate,
+    undone,
 )
+from fairlane.backends.postgres_given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
 from fairlane.backends.postgres_pools import (
-    AsyncConnection,
-    AsyncGivenPool,
     AsyncLender,
     AsyncOwnPool,
     Connection,
-    GivenPool,
     Lender,
     Opening,
     OwnPool,
@@ -53,15 +52,18 @@ def _micros(column: str) -> str:
 def statements(queue: str) -> Mapping[str, str]:
     """Return the text of each operation, with psycopg's placeholders."""
     schema = ident(queue)
+    # the types are said, since an application may have told psycopg to send str as text, which is no json and no uuid
     texts = {
         "revision": "select revision, serves from @.revision()",
-        "publish": "select @.publish(%(p_group_id)s, %(p_event)s, %(p_priority)s::integer, %(p_dedup_id)s)",
+        "publish": "select @.publish(%(p_group_id)s::text, %(p_event)s::json, %(p_priority)s::integer,"
+        " %(p_dedup_id)s::text)",
         "claim": f"select group_id, seq, event::text, token::text, attempts, {_micros('published_at')},"
-        f" {_micros('expires_at')} from @.claim(%(p_worker_id)s, %(p_visibility)s, %(p_min_priority)s::integer)",
-        "ack": "select @.ack(%(p_group_id)s, %(p_token)s)",
-        "nack": "select @.nack(%(p_group_id)s, %(p_token)s, %(p_delay)s)",
+        f" {_micros('expires_at')} from @.claim(%(p_worker_id)s::text, %(p_visibility)s::float8,"
+        " %(p_min_priority)s::integer)",
+        "ack": "select @.ack(%(p_group_id)s::text, %(p_token)s::uuid)",
+        "nack": "select @.nack(%(p_group_id)s::text, %(p_token)s::uuid, %(p_delay)s::float8)",
         "extend": f"select {_micros('expires_at')} from"
-        " @.extend(%(p_group_id)s, %(p_token)s, %(p_visibility)s) as expires_at",
+        " @.extend(%(p_group_id)s::text, %(p_token)s::uuid, %(p_visibility)s::float8) as expires_at",
         "queue_status": "select queue, groups, ready, in_flight, parked, messages, oldest_seconds from @.queue_status",
         "group_status": "select group_id, state, priority, depth, oldest_seconds, worker_id, attempts,"
         " ready_in_seconds from @.group_status limit %(p_limit)s",  # the view itself is in the order of the line
@@ -79,9 +81,10 @@ class PostgresCore(ProcedureCore):
 class _Requests:
     """What the two executors share: the statement of a request, and what an error means for it."""
 
-    def __init__(self, queue: str, host: str) -> None:
+    def __init__(self, queue: str, host: str, joins: bool) -> None:
         self._queue = queue
         self._host = host
+        self._joins = joins  # the transactions of the application, which alone can repeat them
         self._statements = statements(queue)
 
     def text(self, request: Call) -> str:
@@ -96,37 +99,11 @@ class _Requests:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
         known = for_operation(error, request.operation) or translate(error, self._host)
+        if known is None and not self._joins:
+            known = undone(error, self._host)
         if known is None:
             raise error
         raise known from error
-
-
-class _GivenConnection:
-    """One connection of the application: what is done here becomes part of its transaction."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        yield self._connection
-
-    def close(self) -> None:
-        """Do nothing: the connection belongs to the application."""
-
-
-class _AsyncGivenConnection:
-    """The same for asyncio."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[AsyncConnection]:
-        yield self._connection
-
-    async def close(self) -> None:
-        """Do nothing: the connection belongs to the application."""
 
 
 def _opening(url: str, options: dict[str, Any]) -> Opening:
@@ -138,9 +115,9 @@ def _opening(url: str, options: dict[str, Any]) -> Opening:
 class PostgresExecutor:
     """Carries requests to Postgres with blocking calls."""
 
-    def __init__(self, lender: Lender, queue: str, host: str) -> None:
+    def __init__(self, lender: Lender, queue: str, host: str, *, joins: bool = False) -> None:
         self._lender = lender
-        self._requests = _Requests(queue, host)
+        self._requests = _Requests(queue, host, joins)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -154,7 +131,7 @@ class PostgresExecutor:
         if isinstance(client, psycopg_pool.ConnectionPool):
             return cls(GivenPool(client), queue, _pool_host(client))
         if isinstance(client, psycopg.Connection):
-            return cls(_GivenConnection(client), queue, _host(client))
+            return cls(GivenConnection(client), queue, _host(client), joins=True)
         raise _unfit(client, "a psycopg_pool.ConnectionPool or a psycopg.Connection")
 
     def execute(self, request: Call) -> Rows:
@@ -173,9 +150,9 @@ class PostgresExecutor:
 class AsyncPostgresExecutor:
     """Carries requests to Postgres with awaited calls."""
 
-    def __init__(self, lender: AsyncLender, queue: str, host: str) -> None:
+    def __init__(self, lender: AsyncLender, queue: str, host: str, *, joins: bool = False) -> None:
         self._lender = lender
-        self._requests = _Requests(queue, host)
+        self._requests = _Requests(queue, host, joins)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -189,7 +166,7 @@ class AsyncPostgresExecutor:
         if isinstance(client, psycopg_pool.AsyncConnectionPool):
             return cls(AsyncGivenPool(client), queue, _pool_host(client))
         if isinstance(client, psycopg.AsyncConnection):
-            return cls(_AsyncGivenConnection(client), queue, _host(client))
+            return cls(AsyncGivenConnection(client), queue, _host(client), joins=True)
         raise _unfit(client, "a psycopg_pool.AsyncConnectionPool or a psycopg.AsyncConnection")
 
     async def execute(self, request: Call) -> Rows:
@@ -225,7 +202,13 @@ def open_for_migration(url: str, *, create: bool) -> Connection:
     """Open the connection that a migration runs on."""
     check_url(url)
     opening = Opening(url, prepare_threshold=None)
-    return psycopg.connect(url, **opening.arguments | {"autocommit": False})
+    connection = psycopg.connect(url, **opening.arguments | {"autocommit": False})
+    try:
+        check_encoding(connection)
+    except ConfigurationError:
+        connection.close()
+        raise
+    return connection
 
 
 BACKEND = Backend("postgres", PostgresCore, PostgresExecutor, AsyncPostgresExecutor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import psycopg
 import psycopg_pool
@@ -26,9 +27,21 @@ _NO_ROLE = frozenset({"22023", "42704"})
 """In a migration, which sets a role and grants to roles: there is none of that name."""
 
 _MALFORMED_TEXT = "22P02"
-_UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006"})
+_CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
+"""The server has ended the session: on its own account, or for a timeout of idle sessions or long transactions."""
+
+_UNAVAILABLE = _CUT_OFF | {"53300", "25006", "57014", "55P03"}
+"""Also: too many sessions, a standby, `statement_timeout`, `lock_timeout`."""
+
+_UNDONE = frozenset({"40001", "40P01"})
+"""Given up in favour of another transaction; the same again may work."""
+
 _FULL = frozenset({"53000", "53100", "53200"})
 _NOT_PREPARED = frozenset({"26000", "42P05"})
+_ENCODINGS = (
+    (b"client_encoding", "open it with client_encoding=UTF8"),
+    (b"server_encoding", "a queue needs a database that was created with encoding UTF8"),
+)
 _REFUSED = frozenset({"28000", "28P01", "42501"})
 
 # While connecting, libpq passes on no SQLSTATE, only the server's words (in its own language) and these codes of
@@ -49,7 +62,7 @@ def translate(error: BaseException, host: str) -> Exception | None:
         return _without_state(error, host, text)
     if state in _REFUSED:
         return AuthenticationFailed("postgres", host, text)
-    if state in _UNAVAILABLE or state.startswith("08"):
+    if state in _UNAVAILABLE or state.startswith(("08", "58")):  # the connection, the disk
         return BackendUnavailable("postgres", host, text)
     if state in _FULL:
         return BackendFull("postgres", host, text)
@@ -86,6 +99,13 @@ def for_operation(error: psycopg.Error, operation: str) -> Exception | None:
     return None
 
 
+def undone(error: psycopg.Error, host: str) -> Exception | None:
+    """Return what it means that a call, which is a transaction of its own, was given up; None if it was not."""
+    if error.sqlstate not in _UNDONE:
+        return None
+    return BackendUnavailable("postgres", host, f"{_text(error)} (nothing was changed)")
+
+
 def lost_lease(error: psycopg.Error, operation: str) -> bool:
     """Tell whether the server says that a token does not hold; one that is not even a UUID never held."""
     if error.sqlstate == LEASE_LOST:
@@ -100,7 +120,7 @@ def broken(error: psycopg.Error) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05", "25006"}
+    return state.startswith("08") or state in _CUT_OFF or state == "25006"
 
 
 def check_url(url: str) -> None:
@@ -118,6 +138,18 @@ def check_url(url: str) -> None:
             "this is not a PostgreSQL URL, which looks like postgresql://user:password@host:5432/database?option=…; "
             "special characters of user and password are percent-encoded, options are those of libpq"
         ) from None
+
+
+def check_encoding(connection: psycopg.BaseConnection[Any]) -> None:
+    """Refuse a connection that cannot carry every text: its first message with another character would block claims.
+
+    Raises:
+        ConfigurationError: the client's encoding, or that of the database, is not UTF8.
+    """
+    for who, remedy in _ENCODINGS:
+        found = connection.pgconn.parameter_status(who)
+        if found not in (b"UTF8", None):
+            raise ConfigurationError(f"the {who.decode()} of this connection is {found.decode()}: {remedy}")
 
 
 def host_in(parameters: str) -> str:

@@ -1,12 +1,12 @@
-"""Where connections come from: a pool opened here, the application's own pool, or one connection of the application.
+"""Where connections come from: pools opened here. Those of the application are in `postgres_given`.
 
-Each lends a connection for one statement. On a pool's connections that is a transaction of its own, without a round
-trip more (autocommit); on a single connection it is part of the application's transaction.
+Each lends a connection for one statement, which is a transaction of its own, without a round trip more (autocommit).
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,7 +16,7 @@ import psycopg
 import psycopg_pool
 from psycopg import conninfo
 
-from fairlane.backends.postgres_errors import broken
+from fairlane.backends.postgres_errors import broken, check_encoding
 from fairlane.errors import TransportClosed
 
 Connection = psycopg.Connection[Any]
@@ -26,6 +26,9 @@ AsyncPool = psycopg_pool.AsyncConnectionPool[Any]
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to connect, unless the URL says otherwise."""
+
+_inherited: list[object] = []
+"""Pools of a parent process. A forked child must not use or close their connections, so they are kept."""
 
 
 class Lender(Protocol):
@@ -65,12 +68,13 @@ class Opening:
         self.timeout = timeout
         self.url = url
         given = conninfo.conninfo_to_dict(url)
-        self.arguments: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
-        defaults = {
-            "connect_timeout": CONNECT_TIMEOUT,
+        # another encoding of the client, wherever it is set, could not hold every event
+        self.arguments: dict[str, Any] = {
+            "autocommit": True,
+            "prepare_threshold": prepare_threshold,
             "client_encoding": "UTF8",
-            "fallback_application_name": "fairlane",
         }
+        defaults = {"connect_timeout": CONNECT_TIMEOUT, "fallback_application_name": "fairlane"}
         self.arguments |= {name: value for name, value in defaults.items() if name not in given}
 
     @property
@@ -95,6 +99,7 @@ class OwnPool:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._pool: Pool | None = None
         self._closed = False
@@ -125,6 +130,8 @@ class OwnPool:
                 raise
 
     def _opened(self) -> Pool:
+        if self._owner != os.getpid():
+            self._leave_to_parent()
         pool = self._pool
         if pool is not None:
             return pool
@@ -133,7 +140,8 @@ class OwnPool:
                 raise TransportClosed()
             if self._pool is None:
                 opening = self._opening
-                psycopg.connect(opening.url, **opening.arguments).close()
+                with psycopg.connect(opening.url, **opening.arguments) as probe:
+                    check_encoding(probe)
                 pool = psycopg_pool.ConnectionPool(opening.url, **opening.pool)
                 pool.open()
                 self._pool = pool
@@ -145,8 +153,14 @@ class OwnPool:
                 self._pool = None
         pool.close(timeout=1)
 
+    def _leave_to_parent(self) -> None:
+        _inherited.append(self._pool)
+        self._pool, self._lock, self._owner = None, threading.Lock(), os.getpid()
+
     def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
+        if self._owner != os.getpid():
+            self._leave_to_parent()
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
@@ -159,6 +173,7 @@ class AsyncOwnPool:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
+        self._owner = os.getpid()
         self._lock = asyncio.Lock()
         self._pool: AsyncPool | None = None
         self._closed = False
@@ -189,6 +204,8 @@ class AsyncOwnPool:
                 raise
 
     async def _opened(self) -> AsyncPool:
+        if self._owner != os.getpid():
+            self._leave_to_parent()
         pool = self._pool
         if pool is not None:
             return pool
@@ -197,8 +214,8 @@ class AsyncOwnPool:
                 raise TransportClosed()
             if self._pool is None:
                 opening = self._opening
-                probe = await psycopg.AsyncConnection.connect(opening.url, **opening.arguments)
-                await probe.close()
+                async with await psycopg.AsyncConnection.connect(opening.url, **opening.arguments) as probe:
+                    check_encoding(probe)
                 pool = psycopg_pool.AsyncConnectionPool(opening.url, **opening.pool)
                 await pool.open()
                 self._pool = pool
@@ -209,66 +226,15 @@ class AsyncOwnPool:
             self._pool = None
         await asyncio.shield(pool.close(timeout=1))
 
+    def _leave_to_parent(self) -> None:
+        _inherited.append(self._pool)
+        self._pool, self._lock, self._owner = None, asyncio.Lock(), os.getpid()
+
     async def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
+        if self._owner != os.getpid():
+            self._leave_to_parent()
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
-
-
-class GivenPool:
-    """The application's pool. It stays open, and its connections are given back as they were."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Lend a connection, in autocommit mode meanwhile: BEGIN and COMMIT would be two round trips more."""
-        connection = self._pool.getconn()
-        before = connection.autocommit
-        try:
-            connection.autocommit = True
-            yield connection
-        except psycopg.Error as error:
-            if broken(error):
-                self._pool.check()  # drops the other dead ones too
-            raise
-        finally:
-            if not connection.closed:
-                connection.autocommit = before
-            self._pool.putconn(connection)
-
-    def close(self) -> None:
-        """Do nothing: the pool belongs to the application."""
-
-
-class AsyncGivenPool:
-    """The same for asyncio."""
-
-    def __init__(self, pool: AsyncPool) -> None:
-        self._pool = pool
-
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection; it is given back also when the caller is cancelled."""
-        connection = await self._pool.getconn()
-        before = connection.autocommit
-        try:
-            await connection.set_autocommit(True)
-            yield connection
-        except psycopg.Error as error:
-            if broken(error):
-                await self._pool.check()
-            raise
-        finally:
-            await asyncio.shield(self._return(connection, before))
-
-    async def _return(self, connection: AsyncConnection, before: bool) -> None:
-        if not connection.closed:
-            await connection.set_autocommit(before)
-        await self._pool.putconn(connection)
-
-    async def close(self) -> None:
-        """Do nothing: the pool belongs to the application."""

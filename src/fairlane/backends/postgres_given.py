@@ -1,0 +1,139 @@
+"""Pools and connections of the application. They stay open, and pools get their connections back as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import psycopg
+
+from fairlane.backends.postgres_errors import broken, check_encoding
+from fairlane.backends.postgres_pools import AsyncConnection, AsyncPool, Connection, Pool
+from fairlane.errors import ConfigurationError
+
+
+class _Process:
+    """The process that a connection belongs to: two that share one would read each other's answers."""
+
+    def __init__(self, owner: int | None = None) -> None:
+        self._owner = owner
+
+    def check(self) -> None:
+        """Refuse a forked child.
+
+        Raises:
+            ConfigurationError: the connection was in use before the fork.
+        """
+        process = os.getpid()
+        if self._owner is None:
+            self._owner = process
+        if self._owner != process:
+            raise ConfigurationError(
+                "connections of postgres do not survive a fork: let each process open a pool or connection of its own, "
+                "and make a transport of it"
+            )
+
+
+class GivenConnection:
+    """One connection of the application: what is done here becomes part of its transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._process = _Process(os.getpid())
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend the connection."""
+        self._process.check()
+        check_encoding(self._connection)
+        yield self._connection
+
+    def close(self) -> None:
+        """Do nothing: the connection belongs to the application."""
+
+
+class AsyncGivenConnection:
+    """The same for asyncio."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._process = _Process(os.getpid())
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection]:
+        """Lend the connection."""
+        self._process.check()
+        check_encoding(self._connection)
+        yield self._connection
+
+    async def close(self) -> None:
+        """Do nothing: the connection belongs to the application."""
+
+
+class GivenPool:
+    """The application's pool. One that is opened only after a fork may be handed in before it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._process = _Process()
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend a connection, in autocommit mode meanwhile: BEGIN and COMMIT would be two round trips more."""
+        self._process.check()
+        connection = self._pool.getconn()
+        before = connection.autocommit
+        try:
+            check_encoding(connection)
+            connection.autocommit = True
+            yield connection
+        except psycopg.Error as error:
+            if broken(error):
+                self._pool.check()  # drops the other dead ones too
+            raise
+        finally:
+            try:
+                if not connection.closed and connection.autocommit != before:
+                    connection.autocommit = before
+            finally:
+                self._pool.putconn(connection)
+
+    def close(self) -> None:
+        """Do nothing: the pool belongs to the application."""
+
+
+class AsyncGivenPool:
+    """The same for asyncio."""
+
+    def __init__(self, pool: AsyncPool) -> None:
+        self._pool = pool
+        self._process = _Process()
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection; it is given back also when the caller is cancelled."""
+        self._process.check()
+        connection = await self._pool.getconn()
+        before = connection.autocommit
+        try:
+            check_encoding(connection)
+            await connection.set_autocommit(True)
+            yield connection
+        except psycopg.Error as error:
+            if broken(error):
+                await self._pool.check()
+            raise
+        finally:
+            await asyncio.shield(self._return(connection, before))
+
+    async def _return(self, connection: AsyncConnection, before: bool) -> None:
+        try:
+            if not connection.closed and connection.autocommit != before:
+                await connection.set_autocommit(before)
+        finally:
+            await self._pool.putconn(connection)
+
+    async def close(self) -> None:
+        """Do nothing: the pool belongs to the application."""

@@ -1,0 +1,244 @@
+"""Promises 1 and 9 where connections are not as usual: forked processes, encodings and time limits of the session."""
+
+import asyncio
+import os
+from urllib.parse import quote
+
+import pytest
+
+import fairlane
+from fairlane import BackendUnavailable, ConfigurationError, LeaseLost
+from tests.harness import LONG, eventually
+
+pytestmark = pytest.mark.promise(1, 9)
+
+
+def in_child(work):
+    """Run something in a forked child, which never comes back to the test; returns the child's exit code."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+async def ended(*children):
+    return [os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1]) for child in children]
+
+
+@pytest.mark.twins("sync")
+@pytest.mark.cluster
+@pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")
+async def test_connections_are_not_shared_with_forked_children(queue):
+    """Parent and children go on with the transport that was made before the fork. Guards against two processes on one
+    socket, which read each other's answers."""
+    transport = queue.transport
+    for number in range(3):
+        transport.publish("before", number)
+
+    def work(name):
+        for number in range(40):
+            transport.publish(name, number)
+        transport.close()
+
+    children = [in_child(lambda name=f"child-{n}": work(name)) for n in range(3)]
+    for number in range(40):
+        transport.publish("parent", number)
+    assert await ended(*children) == [0, 0, 0]
+    found = {}
+    for group, event in await queue.drain():
+        found.setdefault(group, []).append(event)
+    names = ("parent", "child-0", "child-1", "child-2")
+    assert found == {"before": [0, 1, 2], **{name: list(range(40)) for name in names}}
+
+
+@pytest.mark.twins("async")
+@pytest.mark.backends("postgres")
+async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(queue):
+    transport = queue.transport
+    await queue.publish("g", 1)
+
+    async def work():
+        for number in range(20):
+            await transport.publish("child", number)
+        await transport.close()
+
+    child = in_child(lambda: asyncio.run(asyncio.wait_for(work(), 20)))
+    for number in range(20):
+        await transport.publish("parent", number)
+    assert await ended(child) == [0]
+    assert len(await queue.drain()) == 41
+
+
+@pytest.fixture
+async def pools(queue):
+    """Makes pools and connections of the application, with settings of the session."""
+    import psycopg
+    import psycopg_pool
+
+    def url(**settings):
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        return f"{queue.kit.url(queue.name)}?options={quote(options)}"
+
+    async def pool(**settings):
+        kind = psycopg_pool.ConnectionPool if queue.twin == "sync" else psycopg_pool.AsyncConnectionPool
+        made = kind(url(**settings), min_size=1, max_size=2, open=False)
+        await queue.call(made.open)
+        queue.owner.afterwards(made.close)
+        return made
+
+    async def connection(**settings):
+        kind = psycopg.Connection if queue.twin == "sync" else psycopg.AsyncConnection
+        made = await queue.call(kind.connect, url(**settings))
+        queue.owner.afterwards(made.close)
+        return made
+
+    return {"own": url, "pool": pool, "connection": connection}
+
+
+@pytest.mark.twins("sync")
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("kind", ["pool", "connection"])
+async def test_connections_of_the_application_are_refused_in_a_forked_child(queue, queues, pools, kind):
+    given = queues.over(queue.name, await pools[kind]())
+    await given.publish("g", 1)
+
+    def work():
+        with pytest.raises(ConfigurationError, match="do not survive a fork"):
+            given.transport.publish("g", 2)
+
+    assert await ended(in_child(work)) == [0]
+    await given.publish("g", 3)
+
+
+@pytest.mark.promise(10, 11)
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_connections_carry_every_text_or_are_refused(queue, queues, pools, encoding):
+    """Guards against a message that the session's encoding lacks: no claim would get past it."""
+    url = queue.kit.url(queue.name)
+    other = await queue.another(url=f"{url}?client_encoding={encoding}")
+    await other.publish("\N{SNOWMAN}", "\N{PILE OF POO}", dedup_id="\N{SNOWMAN}" * 128)
+    assert await other.drain("\N{SNOWMAN}") == [("\N{SNOWMAN}", "\N{PILE OF POO}")]
+    for kind in ("pool", "connection"):
+        given = queues.over(queue.name, await pools[kind](client_encoding=encoding))
+        with pytest.raises(ConfigurationError, match="client_encoding=UTF8"):
+            await given.publish("g", 1)
+        with pytest.raises(ConfigurationError, match="client_encoding=UTF8"):
+            await given.claim("w", LONG)
+
+
+@pytest.mark.promise(10, 11)
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_connections_to_a_database_that_cannot_hold_every_text_are_refused(queue, queues, encoding):
+    import psycopg
+
+    url, name = queue.kit.url(queue.name), queues.fresh_name()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create database {name} encoding '{encoding}' locale 'C' template template0")
+        try:
+            there = url.rpartition("/")[0] + f"/{name}"
+            with pytest.raises(ConfigurationError, match="created with encoding UTF8"):
+                await queue.another(url=there)
+            with pytest.raises(ConfigurationError, match="created with encoding UTF8"):
+                await queue.call_blocking(fairlane.migrate.upgrade, there, queue="orders")
+        finally:
+            connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
+async def test_connections_that_may_not_wait_for_a_lock_are_one_typed_error(queue, queues, pools, setting):
+    import psycopg
+
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    patience = {setting: "100ms"}
+    impatient = [
+        await queue.another(url=pools["own"](**patience)),
+        queues.over(queue.name, await pools["pool"](**patience)),
+    ]
+    with psycopg.connect(queue.kit.url(queue.name)) as other:
+        other.execute(f'lock table "{queue.name}".groups in access exclusive mode')
+        for each in impatient:
+            for operation in (
+                lambda each=each: each.publish("g", 2),
+                lambda each=each: each.claim("w", LONG),
+                lambda each=each: each.ack(lease),
+                lambda each=each: each.status(),
+            ):
+                with pytest.raises(BackendUnavailable, match="timeout"):
+                    await operation()
+    await impatient[1].ack(lease)
+    assert await queue.leftovers() == {}
+
+
+@pytest.mark.backends("postgres")
+async def test_connections_that_were_idle_in_a_transaction_are_one_typed_error(queue, queues, pools):
+    connection = await pools["connection"](idle_in_transaction_session_timeout="100ms")
+    given = queues.over(queue.name, connection)
+    await given.publish("g", 1)
+    await asyncio.sleep(0.5)
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable):
+            await given.publish("g", 2)
+    assert await queue.leftovers() == {}, "what was not committed stayed"
+
+
+@pytest.mark.backends("postgres")
+async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(queue, pools):
+    """The call was a transaction of its own: whoever gets the error may simply call again."""
+    import psycopg
+
+    await queue.publish("g", 0)
+    loser = await queue.another(url=pools["own"](deadlock_timeout="50ms"))
+    await loser.status()
+    with psycopg.connect(queue.kit.url(queue.name)) as other:
+        other.execute("set local deadlock_timeout = '10min'")
+        other.execute(f'lock table "{queue.name}".groups in access exclusive mode')
+        publishing = asyncio.ensure_future(loser.publish("g", 1))
+        await eventually(lambda: waiting(queue))
+        locking = asyncio.ensure_future(
+            asyncio.to_thread(other.execute, f'lock table "{queue.name}".messages in access exclusive mode')
+        )
+        with pytest.raises(BackendUnavailable, match="nothing was changed"):
+            await publishing
+        await locking
+    await loser.publish("g", 2)
+    assert [event for _, event in await queue.drain()] == [0, 2]
+
+
+async def waiting(queue):
+    """Whether a publish waits for a lock, as the server says."""
+    import psycopg
+
+    def look():
+        with psycopg.connect(queue.kit.url(queue.name)) as connection:
+            return connection.execute(
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s",
+                (f'%"{queue.name}".publish%',),
+            ).fetchone()[0]
+
+    return await asyncio.to_thread(look) > 0
+
+
+@pytest.mark.backends("postgres")
+async def test_connections_may_send_text_as_they_like(queue, queues, pools):
+    """An application may have taught psycopg to send every str as `text`, which is neither json nor uuid."""
+    from psycopg.types.string import StrDumper
+
+    client = await pools["connection"]()
+    client.adapters.register_dumper(str, StrDumper)
+    given = queues.over(queue.name, client)
+    await given.publish("g", {"a": 1}, dedup_id="id")
+    lease = await given.extend(await given.get(), LONG)
+    await given.nack(lease)
+    await given.ack(await given.get())
+    with pytest.raises(LeaseLost):
+        await given.ack(lease)
+    await queue.call(client.rollback)
