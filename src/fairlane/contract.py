@@ -104,9 +104,9 @@ def check_queue(queue: object) -> str:
 
 def check_id(name: str, value: object) -> str:
     """Return a group or worker id: 1 to 512 bytes of UTF-8 without NUL."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES and "\0" not in value:
+        return value  # the usual case, without another copy
     text = _text(name, value)
-    if text.isascii() and 0 < len(text) <= MAX_ID_BYTES and "\0" not in text:
-        return text  # the usual case, without another copy
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -132,6 +132,8 @@ def check_dedup_id(value: object) -> str | None:
 
 def check_priority(name: str, value: object) -> int:
     """Return a priority: an int from 0 to 4, and not a bool."""
+    if type(value) is int and 0 <= value <= 4:
+        return value
     return _integer(name, value, 0, 4)
 
 

@@ -24,6 +24,7 @@ class Operations:
         self.core = core
         self.codec: Codec = JsonCodec() if codec is None else codec
         self._ready = False
+        self._selective = type(core).check_arguments is not Core.check_arguments
 
     def start(self, timeout: float) -> Program[None]:
         """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most."""
@@ -52,23 +53,21 @@ class Operations:
         return (yield from program)
 
     def publish(self, group_id: str, event: Any, priority: int, dedup_id: str | None) -> Program[int]:
-        arguments: dict[str, Any] = {
-            "group_id": contract.check_id("group_id", group_id),
-            "priority": contract.check_priority("priority", priority),
-            "dedup_id": contract.check_dedup_id(dedup_id),
-        }
-        self.core.check_arguments("publish", arguments)
+        group_id = contract.check_id("group_id", group_id)
+        priority = contract.check_priority("priority", priority)
+        dedup_id = contract.check_dedup_id(dedup_id)
+        if self._selective:
+            self.core.check_arguments("publish", {"priority": priority})
         payload = encode_event(self.codec, event)
-        return self._when_ready(self.core.publish(payload=payload, **arguments))
+        return self._when_ready(self.core.publish(group_id, payload, priority, dedup_id))
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
-        arguments: dict[str, Any] = {
-            "worker_id": contract.check_id("worker_id", worker_id),
-            "visibility": contract.check_visibility(visibility),
-            "min_priority": contract.check_priority("min_priority", min_priority),
-        }
-        self.core.check_arguments("claim", arguments)
-        lease = yield from self._when_ready(self.core.claim(**arguments))
+        worker_id = contract.check_id("worker_id", worker_id)
+        visibility = contract.check_visibility(visibility)
+        min_priority = contract.check_priority("min_priority", min_priority)
+        if self._selective:
+            self.core.check_arguments("claim", {"min_priority": min_priority})
+        lease = yield from self._when_ready(self.core.claim(worker_id, visibility, min_priority))
         if lease is None:
             return None
         try:
@@ -84,15 +83,15 @@ class Operations:
 
     def nack(self, lease: Lease, delay: float) -> Program[None]:
         lease = contract.check_lease(lease)
-        arguments: dict[str, Any] = {"delay": contract.check_delay(delay)}
-        self.core.check_arguments("nack", arguments)
-        return self._when_ready(self.core.nack(lease, **arguments))
+        delay = contract.check_delay(delay)
+        if self._selective:
+            self.core.check_arguments("nack", {"delay": delay})
+        return self._when_ready(self.core.nack(lease, delay))
 
     def extend(self, lease: Lease, visibility: float) -> Program[Lease]:
         lease = contract.check_lease(lease)
-        arguments: dict[str, Any] = {"visibility": contract.check_visibility(visibility)}
-        self.core.check_arguments("extend", arguments)
-        expires_at = yield from self._when_ready(self.core.extend(lease, **arguments))
+        visibility = contract.check_visibility(visibility)
+        expires_at = yield from self._when_ready(self.core.extend(lease, visibility))
         return replace(lease, expires_at=expires_at)
 
     def queue_status(self) -> Program[QueueStatus]:

@@ -8,6 +8,7 @@ import pytest
 
 from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, templates
 from fairlane.backends import ENTRIES, load, name_for
+from fairlane.backends.base import ProcedureCore
 from fairlane.backends.memory import MemoryStore
 from fairlane.contract import check_queue
 from fairlane.environ import resolve_url, url_from
@@ -208,18 +209,12 @@ def test_a_cancelled_program_is_told_and_ended():
 # Operations
 
 
-class StartingCore:
+class StartingCore(ProcedureCore):
     """A server that is not up at first."""
 
-    queue = "orders"
-
     def __init__(self, failures, revision):
+        super().__init__("orders")
         self.failures, self.found = failures, revision
-
-    def check_ready(self):
-        from fairlane.backends.base import Core
-
-        return Core.check_ready(self)
 
     def revision(self):
         yield Call("revision")

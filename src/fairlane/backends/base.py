@@ -21,6 +21,7 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revis
 from fairlane.program import Call, Program
 
 Rows = Sequence[Sequence[Any]]
+_from_timestamp = datetime.fromtimestamp
 FRESH = "fairlane:"
 """What a dedup id begins with that no caller gave."""
 
@@ -61,7 +62,7 @@ class Core(ABC):
         self.queue = queue
 
     def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:  # noqa: B027 - most refuse nothing
-        """Refuse arguments that this backend cannot honour, before anything is sent.
+        """Refuse a priority, a min_priority or a delay that this backend cannot honour, before anything is sent.
 
         Raises:
             UnsupportedByBackend: as promise 13 of the contract says.
@@ -132,7 +133,7 @@ class ProcedureCore(Core):
     @staticmethod
     def instant(value: Any) -> datetime:
         """Turn a time of this backend into a UTC datetime; here from microseconds since the epoch."""
-        return datetime.fromtimestamp(int(value) / 1e6, UTC)  # exact: a float holds microseconds until the year 2255
+        return _from_timestamp(int(value) / 1e6, UTC)  # exact: a float holds microseconds until the year 2255
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
