@@ -1,0 +1,71 @@
+"""One operation is one request: one statement, or one atomic batch, with what keeps it from being applied twice."""
+
+import pytest
+
+from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
+from tests.harness import LONG
+
+pytestmark = pytest.mark.xdist_group("libsql-others")
+
+
+async def test_every_operation_is_one_statement_in_one_request(queue, relay):
+    await queue.publish("g", 1, 3, dedup_id="d")
+    lease = await queue.get("w", LONG, 2)
+    await queue.extend(lease, LONG)
+    await queue.nack(lease, 60)
+    await queue.claim("w", LONG)
+    await queue.status()
+    await queue.groups()
+    await queue.messages("g")
+    assert [len(request.statements) for request in relay.seen] == [1] * 8
+
+
+async def test_a_cycle_of_claim_and_ack_is_two_requests(queue, relay):
+    await queue.fill([("g", number) for number in range(5)])
+    for _ in range(5):
+        await queue.ack(await queue.get())
+    assert len(relay.seen) == 10
+
+
+async def test_writes_go_through_one_stream_that_is_kept(queue, relay):
+    """A connection per request, as libsql-client makes them, can block all writers of sqld for good."""
+    for number in range(10):
+        await queue.publish("g", number)
+    batons = [request.baton for request in relay.seen]
+    assert batons[0] is None
+    assert None not in batons[1:]
+    assert not any({"type": "close"} in request.body["requests"] for request in relay.seen)
+
+
+async def test_looking_needs_no_stream(queue, relay):
+    await queue.groups()
+    assert [(request.baton, request.body["requests"][-1]) for request in relay.seen] == [(None, {"type": "close"})]
+
+
+async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(queue, relay):
+    await queue.publish("g", 1)
+    await queue.publish("g", 2, dedup_id="mine")
+    sent = [request.body["requests"][0]["stmt"]["named_args"] for request in relay.seen]
+    ids = [{each["name"]: each["value"].get("value") for each in arguments} for arguments in sent]
+    assert len({each["p_call_id"] for each in ids} - {None}) == 2
+    assert [row.dedup_id for row in await queue.messages("g")] == [None, "mine"]
+
+
+@pytest.mark.parametrize("start", [2**31 - 1, 2**53, 2**62])
+async def test_integers_of_64_bits_are_exact(queue, start):
+    """Other clients bind what is larger than 31 bits as a float, and lose a unit beyond 53."""
+    await queue.publish("g", 1)
+    change = f"update \"{queue.name}_settings\" set value = {start} where name = 'last_seq'"
+    await queue.call_blocking(queue.kit.send, queue.name, [(change, {})])
+    seq = await queue.publish("g", 2)
+    assert seq == start + 1
+    await queue.ack(await queue.get())
+    lease = await queue.get("w", MAX_VISIBILITY)
+    assert lease.seq == seq
+    lease = await queue.extend(lease, LONG)
+    await queue.nack(lease, MAX_DELAY)
+    (group,) = await queue.groups()
+    (message,) = await queue.messages("g")
+    assert message.seq == seq
+    seconds = [group.ready_in_seconds, group.oldest_seconds, message.age_seconds, (await queue.status()).oldest_seconds]
+    assert [type(value) for value in seconds] == [float] * 4
