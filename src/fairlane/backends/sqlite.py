@@ -16,11 +16,11 @@ from fairlane.backends.base import Backend, Rows, check_options
 from fairlane.backends.sqlite_family import Busy, FamilyCore, Statements
 from fairlane.backends.sqlite_file import (
     Location,
+    Opener,
     check_version,
     is_busy,
     is_missing,
     locate,
-    open_file,
     open_for_migration,
     primary_code,
     translate,
@@ -84,7 +84,7 @@ class SqliteExecutor:
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Use the file that a URL names; `sqlite_file.locate` says how URLs look and which options there are."""
         location = locate(url, options)
-        writer, looker = (OwnLane(lambda: open_file(location)) for _ in range(2))
+        writer, looker = (OwnLane(Opener(location)) for _ in range(2))
         return cls(_Requests(queue, location), writer, looker)
 
     @classmethod
@@ -123,7 +123,7 @@ class AsyncSqliteExecutor:
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Use the file that a URL names."""
         location = locate(url, options)
-        writer, looker = (OwnAsyncLane(lambda: open_file(location)) for _ in range(2))
+        writer, looker = (OwnAsyncLane(Opener(location)) for _ in range(2))
         return cls(_Requests(queue, location), writer, looker)
 
     @classmethod

@@ -127,6 +127,28 @@ def open_file(location: Location, *, create: bool = False, timeout: float = 0.0)
     return connection
 
 
+class Opener:
+    """Opens connections to a file, and tells which file that is: one that was deleted or replaced lives on for
+    whoever has it open, and what is published into it is seen by nobody else.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._path = str(location.path)
+
+    def __call__(self) -> sqlite3.Connection:
+        """Open a connection."""
+        return open_file(self._location)
+
+    def identity(self) -> tuple[int, int] | None:
+        """Return what is at the path now, None if nothing is."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - for every call, and a Path takes twice as long
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 def _prefer_wal(connection: sqlite3.Connection) -> None:
     """Let readers and the writer work side by side. A file that cannot be switched now works as well, only slower."""
     if connection.execute("pragma journal_mode").fetchall()[0][0] == "wal":

@@ -6,16 +6,15 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import aiosqlite
 
 from fairlane.backends.base import Rows
-from fairlane.backends.sqlite_file import primary_code
+from fairlane.backends.sqlite_file import Opener, primary_code
 from fairlane.errors import ConfigurationError, TransportClosed
-
-Opener = Callable[[], sqlite3.Connection]
 
 _LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """Errors after which a fresh connection may do better."""
@@ -39,13 +38,14 @@ class AsyncLane(Protocol):
 
 
 class OwnLane:
-    """A connection opened when first used, and anew in a forked child."""
+    """A connection opened when first used, and anew in a forked child, or when another file is at its path."""
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._closed = False
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
@@ -55,8 +55,11 @@ class OwnLane:
         with self._lock:
             if self._closed:
                 raise TransportClosed()
+            file = self._opener.identity()
+            if file != self._file:
+                self._drop()
             if self._connection is None:
-                self._connection = self._opener()
+                self._connection, self._file = self._opener(), file
             try:
                 return answer_of(self._connection.execute(sql, arguments), counts)
             except sqlite3.Error as error:
@@ -96,7 +99,7 @@ class GivenLane:
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
-        with self._lock:
+        with self._lock, usable():
             begin = implicit_begin(self._connection)
             cursor = self._connection.cursor()
             cursor.row_factory = None
@@ -123,6 +126,7 @@ class OwnAsyncLane:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._opening: asyncio.Task[aiosqlite.Connection] | None = None
+        self._file: tuple[int, int] | None = None
         self._closed = False
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
@@ -138,9 +142,13 @@ class OwnAsyncLane:
     async def _connected(self) -> aiosqlite.Connection:
         if self._closed:
             raise TransportClosed()
+        file = self._opener.identity()
+        if self._opening is not None and file != self._file:
+            await self._drop()
         opening = self._opening
         if opening is None:
-            opening = self._opening = asyncio.create_task(self._open())
+            opening, self._file = asyncio.create_task(self._open()), file
+            self._opening = opening
             opening.add_done_callback(self._opened)
         # a cancelled caller must not take the connection from the others
         return opening.result() if opening.done() else await asyncio.shield(opening)
@@ -196,19 +204,39 @@ class GivenAsyncLane:
         return await asyncio.shield(self._run(sql, arguments, counts))
 
     async def _run(self, sql: str, arguments: Any, counts: bool) -> Rows:
-        async with self._lock:
-            begin = implicit_begin(self._connection._conn)
-            try:
-                if begin:
-                    await self._connection.execute_fetchall(begin)
-                return await answered(self._connection, sql, arguments, counts)
-            except BaseException:
-                if begin and self._connection.in_transaction:
-                    await self._connection.rollback()
-                raise
+        with usable():
+            async with self._lock:
+                return await self._run_in_turn(sql, arguments, counts)
+
+    async def _run_in_turn(self, sql: str, arguments: Any, counts: bool) -> Rows:
+        begin = implicit_begin(self._connection._conn)
+        try:
+            if begin:
+                await self._connection.execute_fetchall(begin)
+            return await answered(self._connection, sql, arguments, counts)
+        except BaseException:
+            if begin and self._connection.in_transaction:
+                await self._connection.rollback()
+            raise
 
     async def close(self) -> None:
         """Leave it open: it is the application's."""
+
+
+@contextmanager
+def usable() -> Iterator[None]:
+    """Say that the driver refuses to use a connection of the application.
+
+    Raises:
+        ConfigurationError: it is closed, or belongs to another thread.
+    """
+    try:
+        yield
+    except (sqlite3.ProgrammingError, ValueError) as error:
+        raise ConfigurationError(
+            f"the given SQLite connection cannot be used: {error}; keep it open as long as the transport, and open it "
+            "with check_same_thread=False if other threads use that"
+        ) from error
 
 
 def answer_of(cursor: sqlite3.Cursor, counts: bool) -> Rows:

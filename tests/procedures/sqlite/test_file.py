@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import errno
 import multiprocessing
@@ -260,6 +261,53 @@ class TestFullAndBusy:
             queue.publish("g", 3)
 
 
+def _move_away(path, then):
+    for each in Path(path).parent.glob(f"{Path(path).name}*"):
+        each.unlink()
+    if then == "another file comes in its place":
+        migrate.upgrade(f"sqlite:///{path}")
+
+
+class Face:
+    """Either twin as blocking calls."""
+
+    def __init__(self, url, twin):
+        self._runner = asyncio.Runner() if twin == "async" else None
+        self._call = self._runner.run if self._runner else lambda result: result
+        self._transport = self._call(fairlane.connect_async(url)) if self._runner else fairlane.connect(url)
+
+    def __getattr__(self, name):
+        return lambda *arguments: self._call(getattr(self._transport, name)(*arguments))
+
+    def end(self):
+        self.close()
+        if self._runner:
+            self._runner.close()
+
+
+@pytest.mark.parametrize("twin", ["sync", "async"])
+@pytest.mark.parametrize("then", ["nothing comes in its place", "another file comes in its place"])
+def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(url, twin, then):
+    """It lives on for whoever has it open; a message published into it would never be seen again."""
+    queue = Face(url, twin)
+    queue.publish("g", "in the old file")
+    _move_away(path_of(url), then)
+    if then == "nothing comes in its place":
+        with pytest.raises(SchemaNotReady):
+            queue.publish("g", "nowhere")
+        with pytest.raises(SchemaNotReady):
+            queue.claim("w", 30)
+        migrate.upgrade(url)
+    queue.publish("g", "in the new file")
+    with fairlane.connect(url) as other:
+        lease = other.claim("w", 30)
+        assert lease.event == "in the new file"
+        queue.publish("g", "also there")
+        other.ack(lease)
+        assert other.claim("w", 30).event == "also there", "closing the old file took the new one's log along"
+    queue.end()
+
+
 class Broken:
     """A connection to a disk that has gone."""
 
@@ -367,6 +415,24 @@ class TestGivenConnection:
             fairlane.SqliteTransport("sqlite:///q.db")
         with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
             fairlane.AsyncSqliteTransport("sqlite:///q.db")
+
+    def test_one_that_is_closed_or_of_another_thread_is_a_typed_error(self, url):
+        mine = sqlite3.connect(path_of(url))
+        queue = fairlane.SqliteTransport(mine)
+        with concurrent.futures.ThreadPoolExecutor() as threads, pytest.raises(ConfigurationError, match="same_thread"):
+            threads.submit(queue.publish, "g", 1).result()
+        mine.close()
+        for call in (lambda: queue.publish("g", 1), lambda: queue.claim("w", 30), lambda: queue.inspect.queue()):
+            with pytest.raises(ConfigurationError, match="keep it open"):
+                call()
+
+    async def test_one_of_aiosqlite_that_is_closed_is_a_typed_error(self, url):
+        async with aiosqlite.connect(path_of(url)) as mine:
+            queue = fairlane.AsyncSqliteTransport(mine)
+            await queue.publish("g", 1)
+        for call in (queue.publish("g", 1), queue.claim("w", 30), queue.inspect.queue()):
+            with pytest.raises(ConfigurationError, match="keep it open"):
+                await call
 
     async def test_aiosqlite(self, url):
         async with aiosqlite.connect(path_of(url), isolation_level=None) as mine:
