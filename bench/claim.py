@@ -23,6 +23,7 @@ from harel.spec.states import Event
 from rich.console import Console
 from rich.table import Table
 
+from bench import alone
 from bench.cases import CASES, scaled
 from bench.ours import Ours
 from bench.theirs import THEIRS, Theirs
@@ -131,14 +132,20 @@ def table(backend: str, names: list[str], pairs: list[tuple[Figures, Figures]]) 
 def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
+    parser.add_argument(
+        "--backend",
+        action="append",
+        choices=(*BACKENDS, *alone.BACKENDS),
+        help=f"only this one; may be repeated. {' and '.join(alone.BACKENDS)} only when asked for",
+    )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--scale", type=float, default=1.0, help="divide the large queues, for a quick look")
     arguments = parser.parse_args()
     console = Console(width=None if os.isatty(1) else 110, highlight=False)
     for backend in arguments.backend or BACKENDS:
         with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
-            run(backend, arguments.rounds, arguments.scale, Path(folder), console)
+            measured = alone.run if backend in alone.BACKENDS else run
+            measured(backend, arguments.rounds, arguments.scale, Path(folder), console)
 
 
 if __name__ == "__main__":
