@@ -242,3 +242,22 @@ async def test_connections_may_send_text_as_they_like(queue, queues, pools):
     with pytest.raises(LeaseLost):
         await given.ack(lease)
     await queue.call(client.rollback)
+
+
+@pytest.mark.twins("sync")
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("state", ["57014", "55P03", "25P03", "25P04", "57P04", "58030", "XX000", "XX001"])
+async def test_connections_whose_server_gives_up_are_one_typed_error(queue, state):
+    """As the server itself would say it: by its code, whatever the words."""
+    import psycopg
+
+    with psycopg.connect(queue.kit.url(queue.name)) as connection:
+        connection.execute(
+            f'create or replace function "{queue.name}".ack(p_group_id text, p_token uuid) returns void'
+            f" language plpgsql as $$ begin raise exception 'no more' using errcode = '{state}'; end $$"
+        )
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    with pytest.raises(BackendUnavailable, match="no more"):
+        await queue.ack(lease)
+    await queue.nack(lease)

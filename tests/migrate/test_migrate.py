@@ -6,15 +6,16 @@ import json
 import logging
 import sqlite3
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-from fairlane import ConfigurationError, SchemaNotReady, connect, connect_async, migrate
+from fairlane import ConfigurationError, FairlaneError, SchemaNotReady, connect, connect_async, migrate
 from tests.commands import environment, fairlane, fairlane_command, run
 from tests.migrate.conftest import Database, everywhere
 from tests.servers import SERVERS, find_tool
@@ -38,6 +39,66 @@ def test_up_and_down_from_the_command_line(database: Database):
     assert "is removed" in fairlane("migrate", "base", "--yes", *where).ok().out
     assert fairlane("status", "--json", *where).json["found"] is None
     assert "run `fairlane migrate" in fairlane("stats", *where).failed_in_one_line()
+
+
+@pytest.mark.backends("sqlite", "postgres")
+@pytest.mark.parametrize("thing", ["table", "view"])
+def test_what_another_application_has_there_is_in_the_way_and_stays_as_it_is(database: Database, thing: str):
+    name = database.queue
+    what = "(x integer)" if thing == "table" else "as select 1 as x"
+    if database.kit.backend == "sqlite":
+        with closing(sqlite3.connect(database.kit.folder / "queue.db")) as connection:
+            connection.execute(f"create {thing} {name}_groups {what}")
+    else:
+        with psycopg.connect(database.url) as connection:
+            connection.execute(f"create schema {name}")
+            connection.execute(f"create {thing} {name}.groups {what}")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="choose another name for the queue"):
+            migrate.upgrade(database.url, queue=name)
+    assert database.revision is None
+    if database.kit.backend == "postgres":
+        with psycopg.connect(database.url) as connection:
+            rows = connection.execute("select relname from pg_class where relnamespace = %s::regnamespace", (name,))
+            assert [row[0] for row in rows] == ["groups"]
+            connection.execute(f"drop schema {name} cascade")
+
+
+@pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")
+def test_a_queue_that_is_removed_and_made_anew_under_its_users_gives_them_typed_errors(database: Database):
+    """Guards against what a server says in the moment in between, when a part of the queue is there."""
+    migrate.upgrade(database.url, queue=database.queue)
+    end, wrong = time.monotonic() + 4, set()
+
+    def use() -> None:
+        with connect(database.url, database.queue) as transport:
+            while time.monotonic() < end:
+                try:
+                    transport.publish("g", 1, dedup_id="id")
+                    if lease := transport.claim("w", 30):
+                        transport.ack(lease)
+                except FairlaneError:
+                    pass
+                except Exception as error:
+                    wrong.add(f"{type(error).__name__}: {error!s:.200}")
+
+    with ThreadPoolExecutor() as threads:
+        users = [threads.submit(use) for _ in range(3)]
+        while time.monotonic() < end:
+            try:
+                migrate.downgrade(database.url, queue=database.queue, revision="base")
+                migrate.upgrade(database.url, queue=database.queue)
+            except FairlaneError:
+                pass  # it lost a deadlock, and changed nothing
+            except Exception as error:
+                wrong.add(f"migration: {type(error).__name__}: {error!s:.200}")
+    for user in users:
+        with suppress(SchemaNotReady):  # it came in between
+            user.result()
+    assert wrong == set()
+    migrate.upgrade(database.url, queue=database.queue)
+    with connect(database.url, database.queue) as transport:
+        transport.publish("h", 1)
 
 
 @pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")

@@ -59,6 +59,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("nack g t 1 --delay -1", "delay must be 0 to"),
         ("extend g t 1", "no longer holds"),
         ("migrate 9999", "9999"),
+        ("migrate ", "name a revision"),
+        ("migrate --sql ", "name a revision"),
+        ("claim --worker ", "worker_id must be 1 to 512 bytes"),
         ("migrate --new-groups last", "new_groups must be first or arrival"),
         ("migrate --app-role app", "roles are for postgres"),
         ("demo --workers 1", "workers must be at least 2"),
@@ -109,7 +112,7 @@ def test_a_stream_of_events_says_how_many_were_published(here: Path):
     assert done.err.splitlines()[1].startswith("fairlane: stdin line 2: ")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"group_id": "g", "token": 1, "seq": 1}', "x"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"group_id": "g", "token": 1, "seq": 1}', "x", "[" * 100_000])
 def test_a_lease_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], text: str):
     (here / "lease").write_text(text)
     assert run(["ack", "--lease", "lease"]) == 2

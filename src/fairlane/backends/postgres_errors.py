@@ -26,6 +26,9 @@ NOT_THERE = frozenset({"3F000", "42P01", "42883"})
 _NO_ROLE = frozenset({"22023", "42704"})
 """In a migration, which sets a role and grants to roles: there is none of that name."""
 
+_IN_THE_WAY = frozenset({"42P07", "42710", "42723", "42809"})
+"""In a migration: there is a table, type, function or view of that name already."""
+
 _MALFORMED_TEXT = "22P02"
 _CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
 """The server has ended the session: on its own account, or for a timeout of idle sessions or long transactions."""
@@ -62,7 +65,7 @@ def translate(error: BaseException, host: str) -> Exception | None:
         return _without_state(error, host, text)
     if state in _REFUSED:
         return AuthenticationFailed("postgres", host, text)
-    if state in _UNAVAILABLE or state.startswith(("08", "58")):  # the connection, the disk
+    if state in _UNAVAILABLE or state.startswith(("08", "58", "XX")):  # the connection, the disk, the server itself
         return BackendUnavailable("postgres", host, text)
     if state in _FULL:
         return BackendFull("postgres", host, text)
@@ -83,9 +86,16 @@ def translate(error: BaseException, host: str) -> Exception | None:
 
 def for_migration(error: BaseException, host: str) -> Exception | None:
     """Return what an error means in a migration, None to let it through."""
-    if isinstance(error, psycopg.Error) and error.sqlstate in _NO_ROLE:
+    if not isinstance(error, psycopg.Error):
+        return None
+    if error.sqlstate in _NO_ROLE:
         return ConfigurationError(f"postgres at {host}: {_text(error)}; a migration makes no roles: create it first")
-    return translate(error, host)
+    if error.sqlstate in _IN_THE_WAY:
+        return ConfigurationError(
+            f"postgres at {host}: {_text(error)}; nothing was changed: the schema of a queue is for the queue alone, "
+            "choose another name for the queue"
+        )
+    return undone(error, host) or translate(error, host)
 
 
 def for_operation(error: psycopg.Error, operation: str) -> Exception | None:

@@ -31,13 +31,14 @@ class RedisCore(ProcedureCore):
         """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""
         try:
             return (yield from super()._call(operation, arguments))
-        except Refused as refused:
-            cause = refused.__cause__ or refused
+        except Refused as caught:
+            refused = caught
         if operation == "revision":
             return []
         if (yield from self.revision()) is None:
-            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from cause
-        raise cause
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from refused.__cause__
+        # it failed, or the queue was removed and made anew just now
+        raise refused.error from refused.__cause__
 
 
 class _Options:

@@ -16,7 +16,7 @@ import redis
 
 from fairlane.backends import redis_address as addresses
 from fairlane.backends.base import translated
-from fairlane.backends.redis_wire import check_policy, code_of, keys_of, library_of, translate
+from fairlane.backends.redis_wire import Refused, check_policy, code_of, keys_of, library_of, translate
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
 LOCK_SECONDS = 60
@@ -59,7 +59,11 @@ class RedisTarget:
         return [self._client.get_redis_connection(node) for node in self._client.get_primaries()]
 
     def _translated(self) -> Any:
-        return translated(lambda error: translate(error, self._address.host))
+        return translated(self._translate)
+
+    def _translate(self, error: Exception) -> Exception | None:
+        known = translate(error, self._address.host)
+        return known.error if isinstance(known, Refused) else known
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -29,7 +29,15 @@ Arguments = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """The server answered a call with the unspecific code ERR: the function does not exist, or it failed."""
+    """The server answered a call with the unspecific code ERR: the function does not exist, or it failed.
+
+    Attributes:
+        error: what to raise when nothing more is known.
+    """
+
+    def __init__(self, error: FairlaneError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def keys_of(queue: str) -> list[str]:
@@ -265,7 +273,7 @@ def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> Fairla
     if code == "LEASELOST":
         return LeaseGone()
     if code == "ERR":
-        return Refused()
+        return Refused(BackendUnavailable(BACKEND_NAME, host, f"it refused the call: {error}"))
     if code == "OOM":
         return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
     if code == "NOPERM":

@@ -18,6 +18,7 @@ from fairlane.backends.sqlite_file import (
     Location,
     Opener,
     check_version,
+    for_migration,
     is_busy,
     is_missing,
     locate,
@@ -30,7 +31,7 @@ from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
 from fairlane.program import Call
 
-__all__ = ["BACKEND", "open_for_migration", "translate"]
+__all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
 
 _LOOKS = frozenset({"queue_status", "group_status", "message_status"})
 _COUNTS = frozenset({"ack", "nack"})

@@ -24,6 +24,8 @@ OPTIONS = ("synchronous", "busy_timeout")
 BUSY_TIMEOUT = 10.0
 MIGRATION_TIMEOUT = 60.0
 
+IN_THE_WAY = "if something of another application has a name that the queue needs, choose another name for the queue"
+
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
@@ -214,6 +216,13 @@ def translate(error: BaseException | None, host: str) -> FairlaneError | None:
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT):
         return BackendUnavailable("sqlite", host, str(error))
     return None
+
+
+def for_migration(error: BaseException | None, host: str) -> FairlaneError | None:
+    """Return what an error means in a migration, None to let it through."""
+    if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_ERROR:
+        return ConfigurationError(f"{host}: {error}; nothing was changed: {IN_THE_WAY}")
+    return translate(error, host)
 
 
 def is_missing(path: Path) -> bool:

@@ -51,7 +51,7 @@ def claim(
     """
     with opened(url, queue) as transport:
         try:
-            lease = transport.claim(worker or _me(), visibility, min_priority)
+            lease = transport.claim(_me() if worker is None else worker, visibility, min_priority)
         except EventDecodingError as error:
             _print(error.lease)  # it is held, so whoever asked must be able to give it back
             raise
@@ -129,7 +129,7 @@ def _lease(file: str | None, group: str | None, token: str | None, seq: int | No
 def _parse(text: str, source: str) -> Lease:
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{source} holds no lease as claim prints it: {error}") from None
     wanted = {"group_id": str, "token": str, "seq": int}
     if not isinstance(fields, dict) or not all(type(fields.get(name)) is kind for name, kind in wanted.items()):

@@ -176,6 +176,8 @@ def _with_alembic(
     if settings.backend == "memory":
         return  # a store is made when it is first used
     load(settings.backend)  # says which extra is missing before anything is tried
+    if not revision:
+        raise ConfigurationError("name a revision: head, base, or a four-digit id")
     with _alembic:
         try:
             action(_config(settings, output), revision, **flags)
