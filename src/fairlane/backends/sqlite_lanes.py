@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -18,6 +19,9 @@ from fairlane.errors import ConfigurationError, TransportClosed
 
 _LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """Errors after which a fresh connection may do better."""
+
+LOOK_AGAIN = 0.05
+"""Seconds for which the file at the path is taken to be the one that is open. Asking costs as much as half an ack."""
 
 _inherited: list[object] = []
 """Connections of a parent process. SQLite forbids using or closing them in a forked child, so they are kept."""
@@ -46,6 +50,7 @@ class OwnLane:
         self._owner = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._look_at = 0.0
         self._closed = False
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
@@ -55,17 +60,22 @@ class OwnLane:
         with self._lock:
             if self._closed:
                 raise TransportClosed()
-            file = self._opener.identity()
-            if file != self._file:
-                self._drop()
+            if time.monotonic() >= self._look_at:
+                self._look()
             if self._connection is None:
-                self._connection, self._file = self._opener(), file
+                self._connection = self._opener()
             try:
                 return answer_of(self._connection.execute(sql, arguments), counts)
             except sqlite3.Error as error:
                 if primary_code(error) in _LASTING:
                     self._drop()
                 raise
+
+    def _look(self) -> None:
+        file = self._opener.identity()
+        if file != self._file:
+            self._drop()
+        self._file, self._look_at = file, time.monotonic() + LOOK_AGAIN
 
     def close(self) -> None:
         """Close the connection, once whoever uses it is done."""
@@ -76,7 +86,7 @@ class OwnLane:
             self._drop()
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._look_at = self._connection, None, 0.0
         if connection is not None:
             connection.close()
 
@@ -127,6 +137,7 @@ class OwnAsyncLane:
         self._opener = opener
         self._opening: asyncio.Task[aiosqlite.Connection] | None = None
         self._file: tuple[int, int] | None = None
+        self._look_at = 0.0
         self._closed = False
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
@@ -142,13 +153,14 @@ class OwnAsyncLane:
     async def _connected(self) -> aiosqlite.Connection:
         if self._closed:
             raise TransportClosed()
-        file = self._opener.identity()
-        if self._opening is not None and file != self._file:
-            await self._drop()
+        if self._opening is None or time.monotonic() >= self._look_at:
+            file = self._opener.identity()
+            if self._opening is not None and file != self._file:
+                await self._drop()
+            self._file, self._look_at = file, time.monotonic() + LOOK_AGAIN
         opening = self._opening
         if opening is None:
-            opening, self._file = asyncio.create_task(self._open()), file
-            self._opening = opening
+            opening = self._opening = asyncio.create_task(self._open())
             opening.add_done_callback(self._opened)
         # a cancelled caller must not take the connection from the others
         return opening.result() if opening.done() else await asyncio.shield(opening)
