@@ -81,6 +81,14 @@ async def test_dedup_any_text_of_up_to_128_characters_is_an_id(queue, dedup_id):
     assert await queue.drain() == [("g", 1)]
 
 
+@pytest.mark.needs("inspect_messages")
+@pytest.mark.parametrize("dedup_id", ["id", "fairlane:id", "fairlane:", None])
+async def test_dedup_ids_are_shown_as_they_were_given(queue, dedup_id):
+    """Also where the transport makes ids of its own, which begin alike and are not shown."""
+    await queue.publish("g", 1, dedup_id=dedup_id)
+    assert [row.dedup_id for row in await queue.messages("g")] == [dedup_id]
+
+
 @pytest.mark.cluster
 async def test_dedup_holds_among_concurrent_publishers(queue):
     """Guards against look first, then insert: several publishers would find nothing."""

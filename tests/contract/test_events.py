@@ -235,6 +235,22 @@ async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues, text)
     assert await queue.leftovers() == {}
 
 
+class Odd(str):
+    """What drivers may ask a text for."""
+
+    def encode(self, *args, **kwargs):
+        return b"1"
+
+    def __str__(self):
+        return "2"
+
+
+async def test_events_a_codec_may_make_a_kind_of_str(queues):
+    queue = await queues.make(codec=Text())
+    await queue.publish("g", Odd('"é"'))
+    assert await queue.drain() == [("g", '"é"')]
+
+
 async def test_events_an_error_of_the_codec_is_an_encoding_error(queues):
     queue = await queues.make(codec=PointCodec())
     with pytest.raises(EventEncodingError) as caught:

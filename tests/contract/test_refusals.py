@@ -164,3 +164,9 @@ async def test_refusal_of_what_memory_cannot_keep_is_not_silent():
     """A migration makes nothing for memory, so it must not take a choice and forget it."""
     with pytest.raises((UnsupportedByBackend, ConfigurationError)):
         fairlane.migrate.upgrade("memory://", queue="some_queue", new_groups="arrival")
+
+
+@pytest.mark.parametrize("kind", [fairlane.InMemoryTransport, fairlane.AsyncInMemoryTransport])
+def test_refusal_of_something_that_is_no_store(kind):
+    with pytest.raises(ConfigurationError, match="MemoryStore"):
+        kind("memory://")

@@ -7,6 +7,7 @@ share `ProcedureCore`; adapters without procedures write their own programs.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ Rows = Sequence[Sequence[Any]]
 _from_timestamp = datetime.fromtimestamp
 FRESH = "fairlane:"
 """What a dedup id begins with that no caller gave."""
+
+_MADE_HERE = re.compile(FRESH + "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Executor(Protocol):
@@ -214,7 +217,7 @@ class ProcedureCore(Core):
     def _message(self, row: Sequence[Any]) -> MessageStatus:
         group_id, seq, state, position, attempts, dedup_id, published_at, age_seconds, event = row
         when = self.instant(published_at)
-        if dedup_id is not None and dedup_id.startswith(FRESH):
+        if self.sent_twice and dedup_id is not None and _MADE_HERE.fullmatch(dedup_id):
             dedup_id = None
         return MessageStatus(group_id, seq, state, position, attempts, dedup_id, when, age_seconds, event)
 

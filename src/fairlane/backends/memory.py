@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
 from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import ConfigurationError
 from fairlane.program import Call
 
 PRIORITIES = 5
@@ -240,7 +241,10 @@ class MemoryExecutor:
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use a store of the application's own, or the process's store of this queue."""
         check_options("memory", options)
-        return cls(shared_store(queue) if client is None else client, queue)
+        store = shared_store(queue) if client is None else client
+        if not isinstance(store, MemoryStore):
+            raise ConfigurationError(f"memory takes a MemoryStore, or nothing, not {type(client).__name__}")
+        return cls(store, queue)
 
     def execute(self, request: Call) -> Rows:
         """Perform one operation."""
