@@ -81,6 +81,7 @@ class AsyncLibsqlExecutor:
         self._given = client
         self._own: Client | None = None
         self._maker: tuple[asyncio.AbstractEventLoop, int] | None = None
+        self._closed = False
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -96,6 +97,8 @@ class AsyncLibsqlExecutor:
 
     def _client(self) -> Client:
         """Return the client for the running loop. One whose loop has ended goes with that loop's connections."""
+        if self._closed:
+            raise TransportClosed  # this is a second try
         maker = (asyncio.get_running_loop(), os.getpid())
         if self._own is None or self._maker != maker or self._own.closed:
             if self._maker and self._maker[1] != maker[1]:
@@ -122,6 +125,7 @@ class AsyncLibsqlExecutor:
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's."""
+        self._closed = True
         if self._own is not None and self._maker == (asyncio.get_running_loop(), os.getpid()):
             await self._own.close()
         self._own = None

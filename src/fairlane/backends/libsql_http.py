@@ -32,6 +32,7 @@ from libsql_client.hrana.convert import (
 
 from fairlane.backends.libsql_address import Address
 from fairlane.backends.libsql_wire import Failed, Part
+from fairlane.errors import TransportClosed
 
 T = TypeVar("T")
 
@@ -82,6 +83,7 @@ class Client:
         self._idle: list[Stream] = []
         self._samples: list[float] = []
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._closing = False
 
     @property
     def closed(self) -> bool:
@@ -98,6 +100,9 @@ class Client:
                 request["batch"]["steps"][0]["stmt"]["sql"] = "BEGIN IMMEDIATE"
         if writes:
             await self._turn()
+            if self._closing:
+                self._turns.release()  # the next one in the line must hear of it too
+                raise TransportClosed
             task = asyncio.create_task(self._written(request), name=_WRITE)
             self._under_way.add(task)
             task.add_done_callback(self._done)
@@ -154,6 +159,8 @@ class Client:
                 self._turns.release()
 
     async def _post(self, baton: str | None, requests: list[dict[str, Any]]) -> Any:
+        if self._session.closed:
+            raise TransportClosed
         body = {"baton": baton, "requests": requests}
         async with self._session.post(self._url, json=body, allow_redirects=False) as response:
             if response.status != 200:
@@ -162,6 +169,7 @@ class Client:
 
     async def close(self) -> None:
         """See writes through, give the streams back, if the server is there to take them, and close the connections."""
+        self._closing = True
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=SECONDS_TO_CLOSE / 4)
         batons = [stream.baton for stream in self._idle if stream.baton]
