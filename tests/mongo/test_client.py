@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pymongo
 import pytest
 from pymongo import errors
 
 from fairlane.backends.mongo import AsyncMongoExecutor, MongoExecutor
 from fairlane.backends.mongo_client import database_of, hosts_of, make, translate
+from fairlane.backends.mongo_requests import FindOne
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -95,6 +98,7 @@ def test_options_are_checked() -> None:
         (errors.AutoReconnect("connection closed"), BackendUnavailable),
         (errors.NetworkTimeout("timed out"), BackendUnavailable),
         (errors.NotPrimaryError("not primary"), BackendUnavailable),
+        (errors.InvalidOperation("Cannot use MongoClient after close"), BackendUnavailable),
         (errors.ExecutionTimeout("operation exceeded time limit", 50), BackendUnavailable),
         (errors.WTimeoutError("waiting for replication timed out", 64), BackendUnavailable),
         (errors.OperationFailure("no space left", 14031), BackendFull),
@@ -112,3 +116,15 @@ def test_errors_of_the_driver_have_a_name(error: Exception, expected: type[Fairl
 def test_other_errors_of_the_driver_pass() -> None:
     assert translate(errors.OperationFailure("unknown operator", 2), "host") is None
     assert translate(RuntimeError("no"), "host") is None
+
+
+async def test_an_applications_client_that_is_closed_is_unavailable() -> None:
+    request = FindOne("meta", {"_id": "queue"})
+    client = pymongo.MongoClient[dict[str, Any]]("mongodb://127.0.0.1:1", connect=False)
+    client.close()
+    with pytest.raises(BackendUnavailable, match="its client was closed"):
+        MongoExecutor.from_client(client, "q").execute(request)
+    other = pymongo.AsyncMongoClient[dict[str, Any]]("mongodb://127.0.0.1:1", connect=False)
+    await other.close()
+    with pytest.raises(BackendUnavailable, match="its client was closed"):
+        await AsyncMongoExecutor.from_client(other, "q").execute(request)

@@ -62,7 +62,7 @@ def test_migrate_and_status(tmp_path: Path):
 
 def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, queue):
     queue.publish("g", 1)
-    assert "1 messages" in fairlane("migrate", "base", "--url", url).failed_in_one_line()
+    assert "1 message," in fairlane("migrate", "base", "--url", url).failed_in_one_line()
     assert queue.inspect.queue().messages == 1
     assert "removed" in fairlane("migrate", "base", "--yes", "--url", url).ok().out
     assert fairlane("status", "--url", url).code == 1

@@ -109,6 +109,8 @@ def translate(error: Exception, host: str) -> FairlaneError | None:
         return BackendUnavailable("mongo", host, _reason(error))
     if code in _UNSURE or isinstance(error, errors.ExecutionTimeout):
         return BackendUnavailable("mongo", host, _reason(error))
+    if isinstance(error, errors.InvalidOperation):  # between two requests of one call, or by the application
+        return BackendUnavailable("mongo", host, "its client was closed")
     if isinstance(error, errors.ConfigurationError):
         if error.__cause__ is not None:  # of a mongodb+srv:// URL, whose hosts are asked for when it is first used
             return BackendUnavailable("mongo", host, f"its name cannot be resolved: {_reason(error)}")

@@ -80,7 +80,8 @@ def _refuse_to_lose_messages(url: str, queue: str) -> None:
     except SchemaNotReady:
         return  # nobody can say what is in it
     if messages:
-        raise ValueError(f"the queue {queue} holds {messages:,} messages, which would be lost: add --yes to remove it")
+        lost = "1 message" if messages == 1 else f"{messages:,} messages"
+        raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove it")
 
 
 def _outcome(queue: str, before: str | None, after: str | None) -> str:
