@@ -1,7 +1,10 @@
 """Run the demo on every backend there is, and print time and messages per second of each.
 
-    make bench-demo                              all servers of the tests, started for this
-    python bench/demo.py --only sqlite,postgres  the servers that FAIRLANE_TEST_<BACKEND>_URL name
+    make bench-demo                                  the servers that the tests start unless told otherwise
+    make bench-demo SERVERS=postgres,sqld,mongoeco   these; names are those of `make servers-list`
+    python bench/demo.py --only sqlite,postgres      the servers that FAIRLANE_TEST_<BACKEND>_URL name
+
+What has no server is named and left out.
 
 Each run is `fairlane demo --json` in a process of its own, with 4 workers, one of which is killed.
 """
