@@ -6,7 +6,15 @@ import contextlib
 import pytest
 
 import fairlane
-from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError, SchemaNotReady, UnsupportedByBackend
+from fairlane import (
+    AuthenticationFailed,
+    BackendUnavailable,
+    ConfigurationError,
+    LeaseLost,
+    SchemaNotReady,
+    UnsupportedByBackend,
+)
+from fairlane.backends.redis_wire import keys_of
 from tests.harness import LONG
 from tests.servers.base import free_port
 
@@ -65,6 +73,45 @@ async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues):
     await queue.call_blocking(fairlane.migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
     await queue.publish("g", 2)
     assert await queue.drain() == [("g", 2)], "the transport did not recover"
+
+
+@pytest.mark.backends("redis", "redis-cluster")
+async def test_refusal_of_a_queue_whose_keys_went_without_its_functions(queue):
+    """By FLUSHALL, say. Guards against messages that are accepted into a queue which no other client finds."""
+    await queue.publish("g", 1)
+    lease = await queue.get()
+
+    def forget():
+        with queue.kit.connect(queue.name) as client:
+            client.delete(*keys_of(queue.name))
+
+    await queue.call_blocking(forget)
+    for use in (lambda: queue.publish("g", 2), lambda: queue.claim("w", LONG), lambda: queue.publish("h", 3)):
+        with pytest.raises(SchemaNotReady):
+            await use()
+    with pytest.raises((LeaseLost, SchemaNotReady)):
+        await queue.ack(lease)
+    with pytest.raises(SchemaNotReady):
+        await queue.another()
+    assert await queue.leftovers() == {}
+    await queue.call_blocking(fairlane.migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
+    await queue.publish("g", 4)
+    assert await queue.drain() == [("g", 4)]
+
+
+@pytest.mark.backends("redis")
+async def test_refusal_of_a_queue_that_was_removed_from_one_of_two_databases(queue):
+    """The functions are still there, for the other one."""
+    head, _, _ = queue.kit.url(queue.name).rpartition("/")
+    other = f"{head}/7"
+    await queue.call_blocking(fairlane.migrate.upgrade, other, queue=queue.name)
+    there = await queue.another(url=other)
+    await queue.publish("g", 1)
+    await queue.call_blocking(fairlane.migrate.downgrade, other, queue=queue.name, revision="base")
+    for use in (lambda: there.publish("g", 2), lambda: there.claim("w", LONG)):
+        with pytest.raises(SchemaNotReady):
+            await use()
+    assert await queue.drain() == [("g", 1)]
 
 
 UNREACHABLE = {

@@ -25,7 +25,7 @@ FUNCTIONS = (
     "message_status",
 )
 HEADER = re.compile(r"--\[\[ (.*?)\]\]\nlocal function (\w+)\(keys, args\)", re.DOTALL)
-ERRORS = {"lease_lost()": "LEASELOST", "bad_arguments()": "BADARGUMENTS"}
+ERRORS = {"lease_lost()": "LEASELOST", "bad_arguments()": "BADARGUMENTS", "no_queue()": "NOQUEUE"}
 
 
 def library() -> str:

@@ -29,7 +29,7 @@ Arguments = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """The server answered a call with the unspecific code ERR: the function does not exist, or it failed.
+    """The function of a call found no queue; or the code is the unspecific ERR: it does not exist, or it failed.
 
     Attributes:
         error: what to raise when nothing more is known.
@@ -272,7 +272,7 @@ def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> Fairla
     code = code_of(error)
     if code == "LEASELOST":
         return LeaseGone()
-    if code == "ERR":
+    if code in ("ERR", "NOQUEUE"):
         return Refused(BackendUnavailable(BACKEND_NAME, host, f"it refused the call: {error}"))
     if code == "OOM":
         return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
