@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 
 import pytest
 
@@ -112,6 +113,38 @@ async def test_refusal_of_a_queue_that_was_removed_from_one_of_two_databases(que
         with pytest.raises(SchemaNotReady):
             await use()
     assert await queue.drain() == [("g", 1)]
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"max_connections": value} for value in (0, -1, "x", None, True, 1.5, 10**9)),
+        *({"timeout": value} for value in (0, -1, "x", None, math.nan, math.inf)),
+        *({"prepare_threshold": value} for value in (-1, "x", True)),
+    ],
+    ids=repr,
+)
+async def test_refusal_of_options_of_postgres_that_cannot_be(queue, option):
+    with pytest.raises(ConfigurationError, match=next(iter(option))):
+        await queue.another(**option)
+
+
+@pytest.mark.backends("postgres", "redis", "redis-cluster")
+async def test_refusal_of_options_in_urls_that_cannot_be(queue):
+    """One typed error each, from transports and from migrations."""
+    url = queue.kit.url(queue.name)
+    wrong = {"postgres": ["connect_timeout=x", "connect_timeout=nan", "connect_timeout=1e999"]}.get(
+        queue.caps.backend,
+        ["socket_timeout=-1", "socket_timeout=nan", "socket_timeout=0", "socket_connect_timeout=-1", "protocol=x"],
+    )
+    for option in wrong:
+        for attempt in (
+            lambda there: queue.another(url=there),
+            lambda there: queue.call_blocking(fairlane.migrate.upgrade, there, queue=queue.name),
+        ):
+            with pytest.raises(ConfigurationError):
+                await attempt(f"{url}?{option}")
 
 
 UNREACHABLE = {

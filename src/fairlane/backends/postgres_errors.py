@@ -148,6 +148,10 @@ def check_url(url: str) -> None:
             "this is not a PostgreSQL URL, which looks like postgresql://user:password@host:5432/database?option=…; "
             "special characters of user and password are percent-encoded, options are those of libpq"
         ) from None
+    try:
+        int(float(parts.get("connect_timeout") or 0))
+    except (ValueError, OverflowError):
+        raise ConfigurationError(f"connect_timeout must be a number of seconds: {parts['connect_timeout']!r}") from None
 
 
 def check_encoding(connection: psycopg.BaseConnection[Any]) -> None:

@@ -17,6 +17,7 @@ import psycopg_pool
 from psycopg import conninfo
 
 from fairlane.backends.postgres_errors import broken, check_encoding
+from fairlane.backends.values import count, seconds
 from fairlane.errors import TransportClosed
 
 Connection = psycopg.Connection[Any]
@@ -64,8 +65,10 @@ class Opening:
         timeout: float = 30.0,
         prepare_threshold: int | None = 5,
     ) -> None:
-        self.max_connections = max_connections
-        self.timeout = timeout
+        self.max_connections = count("max_connections", max_connections, smallest=1)
+        self.timeout = seconds("timeout", timeout, smallest=0.001)
+        if prepare_threshold is not None:
+            count("prepare_threshold", prepare_threshold, smallest=0)
         self.url = url
         given = conninfo.conninfo_to_dict(url)
         # another encoding of the client, wherever it is set, could not hold every event

@@ -15,6 +15,7 @@ import redis.cluster
 import redis.connection
 import redis.retry
 
+from fairlane.backends.values import seconds
 from fairlane.errors import ConfigurationError
 from fairlane.urls import host_of, split_url
 
@@ -68,6 +69,7 @@ def parse(url: str, *, allow_eviction: bool = False, max_connections: int = MAX_
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     evict = _boolean("allow_eviction", query.pop("allow_eviction", allow_eviction))
     limit = _count("max_connections", query.pop("max_connections", max_connections))
+    _check_patience(query)
     scheme, cluster, _ = parts.scheme.partition("+")
     login, at, hosts = parts.netloc.rpartition("@")
     nodes = tuple(_node(each) for each in hosts.split(","))
@@ -121,9 +123,17 @@ def _check(address: Address) -> None:
     try:
         pool = redis.ConnectionPool.from_url(address.url, **DEFAULTS)
         pool.connection_class(**pool.connection_kwargs)
+        if address.nodes:
+            make_async_cluster(address)  # connects later, and takes fewer options than the blocking one
     except (ValueError, TypeError, redis.exceptions.RedisError) as error:
         # the driver's text may repeat an option's value, never the password: what it stands in was read before
         raise ConfigurationError(f"the URL of redis at {address.host} is wrong: {error}") from error
+
+
+def _check_patience(query: dict[str, str]) -> None:
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        if name in query:
+            seconds(name, query[name], smallest=0.001)
 
 
 def _no_retry(module: Any) -> Any:

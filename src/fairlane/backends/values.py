@@ -21,6 +21,13 @@ def seconds(name: str, value: Any, *, smallest: float) -> float:
     return found
 
 
+def count(name: str, value: Any, *, smallest: int) -> int:
+    """Return a whole number, up to a million."""
+    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= 1_000_000:
+        raise ConfigurationError(f"{name} must be a whole number from {smallest} to 1,000,000: {value!r}")
+    return value
+
+
 def boolean(name: str, value: Any) -> bool:
     """Return yes or no."""
     found = value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower())
