@@ -250,6 +250,37 @@ async def test_transactions_operations_on_a_given_connection_join_its_transactio
     assert not connection.closed, "closing the transport closed the application's connection"
 
 
+async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its_own(queue, queues):
+    await queue.publish("g", 1)
+    late = await queue.get(visibility=SHORT)
+    await queue.expired(late)
+    holder = await queue.get()
+    connection = await client(queue)
+    mine = queues.over(queue.name, connection)
+
+    async def within(work):
+        """Do some of it in a transaction of its own, inside the one that is open."""
+        await queue.call(connection.execute, "savepoint here")
+        try:
+            await work()
+        except (LeaseLost, ZeroDivisionError):
+            await queue.call(connection.execute, "rollback to savepoint here")
+
+    async def half_done():
+        await mine.publish("h", "undone", dedup_id="id")
+        await mine.publish("new", "undone")
+        raise ZeroDivisionError
+
+    await mine.publish("h", "before")
+    await within(lambda: mine.ack(late))
+    await within(half_done)
+    await mine.publish("h", "after", dedup_id="id")
+    await queue.call(connection.commit)
+    await queue.ack(holder)
+    assert await queue.drain() == [("h", "before"), ("h", "after")]
+    assert await queue.leftovers() == {}
+
+
 async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
     """Guards against now(), which is the time of the transaction's start."""
     await queue.publish("g", 1)
