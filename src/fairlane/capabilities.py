@@ -154,7 +154,7 @@ TABLE: Mapping[str, Capabilities] = {
             resolution=1e-3,
             sql_views=True,
             max_event_bytes=5_000_000,  # for a row, its ids included
-            tested_messages=5_000,
+            tested_messages=2_000,
         ),
         Capabilities(
             "rqlite",
