@@ -52,6 +52,14 @@ def test_a_password_that_was_not_escaped_is_one_typed_error_and_shown_nowhere(sc
     assert wrong == []
 
 
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster", "postgresql", "rqlite"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("host", ["a..invalid", ".invalid", "a" * 64 + ".invalid"], ids=["gap", "dot", "long"])
+def test_a_host_that_cannot_be_is_one_typed_error(scheme: str, way: str, host: str) -> None:
+    with pytest.raises(FairlaneError):
+        WAYS[way](f"{scheme}://{host}:1/0")
+
+
 def test_several_hosts_are_a_cluster_and_none_of_them_is_ignored() -> None:
     with pytest.raises(ConfigurationError, match=r"redis\+cluster://"):
         fairlane.connect("redis://a:1,b:2", "orders", startup_timeout=0)

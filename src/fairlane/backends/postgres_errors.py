@@ -141,6 +141,9 @@ def check_url(url: str) -> None:
     """
     try:
         parts = conninfo.conninfo_to_dict(url)
+        for host in str(parts.get("host", "")).split(","):
+            if not host.startswith("/"):  # else the folder of a socket
+                host.encode("idna")  # as the look-up of names will
     except (psycopg.Error, UnicodeError):
         parts = None
     if parts is None or "@" in str(parts.get("host", "")):

@@ -100,7 +100,9 @@ def _count(name: str, value: Any) -> int:
 def _node(text: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
-        return parts.hostname or "localhost", parts.port or 6379
+        host = parts.hostname or "localhost"
+        host.encode("idna")  # as the look-up of names will
+        return host, parts.port or 6379
     except ValueError:
         raise _malformed() from None
 
