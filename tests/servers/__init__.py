@@ -30,7 +30,7 @@ SERVERS: dict[str, type[Server]] = {
 }
 
 # Started when nothing else is asked for: the servers of the backends that exist.
-DEFAULT = ("postgres", "redis", "redis-cluster", "rqlite", "elasticmq")
+DEFAULT = ("postgres", "redis", "redis-cluster", "sqld", "rqlite", "elasticmq")
 
 TOOLS = ("luacheck",)
 
