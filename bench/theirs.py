@@ -76,7 +76,8 @@ class TheirSqlite(Theirs):
             priority = self.case.floor if prefix == "ready" else 0
             connection.executemany(
                 f"insert into {groups} (group_id, priority, last_claimed_at) values (?, ?, ?)",
-                ((f"{prefix}-{n}", priority, time.time() if parked else 0.0) for n in range(count)),
+                # parked ones were claimed before they were parked, and the others have had their turn since
+                ((f"{prefix}-{n}", priority, time.time() - parked) for n in range(count)),
             )
         connection.commit()
         connection.close()

@@ -50,6 +50,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("publish g --file nowhere.jsonl", "leave them out"),
         ("claim --visibility 0", "visibility must be more than 0"),
         ("claim --visibility nan", "visibility"),
+        ("status --wait nan", "range 0<=x<=3600"),
+        ("status --wait inf", "range 0<=x<=3600"),
         ("claim --min-priority 5", "min_priority must be an int from 0 to 4"),
         ("ack", "name the lease"),
         ("ack g t 1", "no longer holds"),

@@ -14,7 +14,16 @@ from fairlane.errors import SchemaNotReady
 
 NOT_READY = 1
 
-Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="For a server that is not up yet.")]
+
+def _patience(seconds: float) -> float:
+    if not 0 <= seconds <= 3600:  # which refuses NaN too
+        raise typer.BadParameter(f"{seconds} is not in the range 0<=x<=3600.")
+    return seconds
+
+
+Wait = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", help="For a server that is not up yet.", callback=_patience)
+]
 Revision = Annotated[
     str, typer.Argument(metavar="REVISION", help="head, a four-digit id, or base, which removes the queue.")
 ]
