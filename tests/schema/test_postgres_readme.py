@@ -36,6 +36,12 @@ def database() -> Iterator[Database]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def migration(database: Database) -> Done:
+    """The README's migration of that database, done: each test needs it, whichever worker it is given to."""
+    return command(*shown_command(database, "fairlane migrate --url postgresql://dba")[1:]).ok()
+
+
 def named(database: Database, text: str) -> str:
     """A text of the README with this database's names in the place of its own."""
     return re.sub(r"\b(dba|orders_owner|orders_app|orders_reader)\b", lambda found: database.roles[found[1]], text)
@@ -48,8 +54,8 @@ def shown_command(database: Database, start: str) -> list[str]:
     return [database.url("dba") if word.endswith("@db/app") else word for word in words]
 
 
-def test_the_path_of_a_dba(database: Database):
-    assert command(*shown_command(database, "fairlane migrate --url postgresql://dba")[1:]).ok().out.endswith("0001.\n")
+def test_the_path_of_a_dba(database: Database, migration: Done):
+    assert migration.out.endswith("0001.\n")
     assert "Ready" in command(*shown_command(database, "fairlane status")[1:]).ok().out
     assert alembic(database.url("dba"), "orders", *shown_command(database, "alembic -x")[-2:]).code == 0
     with database.connect() as connection:
@@ -63,6 +69,7 @@ def test_the_path_of_a_dba(database: Database):
     assert script.startswith("BEGIN;")
 
 
+@pytest.mark.usefixtures("migration")
 def test_the_path_of_an_operator(database: Database):
     """The README's group of orders, made again: its tables come out, but for the figures that are of a moment."""
     with fairlane.connect(database.url("orders_app"), "orders") as queue:

@@ -61,18 +61,23 @@ CREATE TABLE "lane_under_test_settings" (
     value not null
 ) without rowid
 
--- trigger lane_under_test_acked
-CREATE TRIGGER "lane_under_test_acked" after update of head_seq on "lane_under_test_groups"
-when new.head_seq is not old.head_seq
+-- trigger lane_under_test_done
+CREATE TRIGGER "lane_under_test_done" after delete on "lane_under_test_messages"
 begin
-    delete from "lane_under_test_messages" where group_id = old.group_id and seq = old.head_seq;
-end
-
--- trigger lane_under_test_drained
-CREATE TRIGGER "lane_under_test_drained" after update of head_seq on "lane_under_test_groups"
-when new.head_seq is null
-begin
-    delete from "lane_under_test_groups" where group_id = new.group_id;
+    update "lane_under_test_groups" set
+        head_seq = (select seq from "lane_under_test_messages" where group_id = old.group_id order by seq limit 1),
+        ready_at = (
+            select min(now + 999, max(now, 1 + coalesce((
+                select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+                where ready_at < now + 1000 order by ready_at desc limit 1
+            ), 0)))
+            from (select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now)
+        ),
+        token = null,
+        worker_id = null,
+        attempts = 0
+    where group_id = old.group_id and head_seq = old.seq;
+    delete from "lane_under_test_groups" where group_id = old.group_id and head_seq is null;
 end
 
 -- trigger lane_under_test_published
@@ -94,21 +99,6 @@ begin
     insert into "lane_under_test_finished" (call_id, seq) values (old.call_id, old.seq);
     delete from "lane_under_test_finished"
     where number <= (select max(number) from "lane_under_test_finished") - 10000;
-end
-
--- trigger lane_under_test_removed
-CREATE TRIGGER "lane_under_test_removed" after delete on "lane_under_test_messages"
-when exists (select 1 from "lane_under_test_groups" where group_id = old.group_id and head_seq = old.seq)
-begin
-    update "lane_under_test_groups" set
-        head_seq = (select seq from "lane_under_test_messages" where group_id = old.group_id order by seq limit 1),
-        ready_at = coalesce((
-            select seq from "lane_under_test_messages"
-            where group_id = old.group_id order by seq limit 1), 0),
-        token = null,
-        worker_id = null,
-        attempts = 0
-    where group_id = old.group_id;
 end
 
 -- trigger lane_under_test_repeated
