@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import psycopg
 import psycopg_pool
-from psycopg.rows import tuple_row
 
 from fairlane.backends.base import Backend, LeaseGone, ProcedureCore, Rows, check_options
 from fairlane.backends.postgres_errors import (
@@ -31,6 +30,8 @@ from fairlane.backends.postgres_pools import (
     Lender,
     Opening,
     OwnPool,
+    async_cursor_of,
+    cursor_of,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
@@ -137,7 +138,8 @@ class PostgresExecutor:
     def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
         try:
-            with self._lender.lend() as connection, psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            with self._lender.lend() as connection:
+                cursor = cursor_of(connection)
                 return cursor.execute(self._requests.text(request), request.arguments).fetchall()
         except psycopg.Error as error:
             return self._requests.answer(error, request)
@@ -172,10 +174,8 @@ class AsyncPostgresExecutor:
     async def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
         try:
-            async with (
-                self._lender.lend() as connection,
-                psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor,
-            ):
+            async with self._lender.lend() as connection:
+                cursor = async_cursor_of(connection)
                 await cursor.execute(self._requests.text(request), request.arguments)
                 return await cursor.fetchall()
         except psycopg.Error as error:
