@@ -71,3 +71,10 @@ def test_a_password_that_was_escaped_is_read_as_it_is_meant() -> None:
     password = "p/?#@[]\u2100"
     address = redis_address.parse(f"redis://user:{quote(password, safe='')}@h/0")
     assert redis_address.make_pool(address).connection_kwargs["password"] == password
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_half_a_character_in_a_url_of_libsql_is_one_typed_error(way: str) -> None:
+    """By itself: a refused connection is tried again there, so the table above would take minutes."""
+    with pytest.raises(ConfigurationError):
+        WAYS[way]("libsql+http://user:\ud800@127.0.0.1:1")

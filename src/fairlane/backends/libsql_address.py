@@ -105,9 +105,10 @@ def _parts(url: str) -> tuple[str, str | None, str, str]:
             "a libSQL file is an SQLite file: use SqliteTransport, with the URL sqlite:///path/to/file.db"
         )
     try:
+        url.encode()
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:
+    except ValueError:  # of Unicode too
         raise ConfigurationError("the URL of libSQL has a malformed host, or no number as its port") from None
     if parts.scheme not in _SCHEMES:
         raise ConfigurationError("the URL of libSQL begins with libsql:// or, without TLS, with libsql+http://")
