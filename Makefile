@@ -12,7 +12,7 @@ DEMO := .build/demo
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 SHIPPED := pyproject.toml $(wildcard alembic.ini) $(shell find src schema procedures lua examples -type f -not -name '*.pyc' 2>/dev/null)
 
-WORKERS ?= 4
+WORKERS ?= 8
 PYTEST_ARGS ?=
 # The servers to start, by name (make servers-list); without it the servers of all backends.
 SERVERS ?=

@@ -162,7 +162,7 @@ TABLE: Mapping[str, Capabilities] = {
             durability="always",
             resolution=0.11,  # 0.0864, a millionth of a day, and what two roundings add
             sql_views=True,
-            tested_messages=5_000,
+            tested_messages=2_000,
             differences={
                 4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
             },

@@ -24,6 +24,7 @@ async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues, serve
     """Publishers and workers run on. An operation fails once at most, with a typed error that says whether it knows."""
     queue = await queues.make(retry_seconds=20)
     sent, acked, errors = [], [], []
+    publishing = {"a", "b"}
     stop = asyncio.Event()
 
     async def publisher(group):
@@ -33,9 +34,10 @@ async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues, serve
             sent.append((group, number))
             number += 1
             await asyncio.sleep(0.005)
+        publishing.remove(group)
 
     async def worker(name):
-        while not stop.is_set() or len(acked) < len(sent):
+        while publishing or len(acked) < len(sent):
             lease = await queue.claim(name, LONG)  # so does this
             if lease is None:
                 await asyncio.sleep(0.01)

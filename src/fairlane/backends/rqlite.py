@@ -21,7 +21,7 @@ from fairlane.backends.rqlite_address import Address, locate
 from fairlane.backends.rqlite_wire import Batch, Refused, Wire, delivered
 from fairlane.backends.sqlite_family import FamilyCore
 from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import ConfigurationError, SchemaNotReady
+from fairlane.errors import ConfigurationError, SchemaNotReady, TransportClosed
 from fairlane.program import Call, Program
 
 CONNECTIONS = 64
@@ -111,6 +111,7 @@ class AsyncRqliteExecutor:
         self._given = client
         self._own: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         self._wire = wire
         address = wire.address
         self._timeout = httpx.Timeout(address.timeout, connect=address.connect_timeout, pool=None)
@@ -132,6 +133,8 @@ class AsyncRqliteExecutor:
         loop = asyncio.get_running_loop()
         if self._given is not None:
             return self._given
+        if self._closed:  # under its callers: the next try of one of them
+            raise TransportClosed()
         if self._own is None or self._loop is not loop:
             self._own, self._loop = _make_client(self._wire.address), loop
         return self._own
@@ -139,8 +142,9 @@ class AsyncRqliteExecutor:
     async def execute(self, request: Call | Batch) -> Any:
         """Send one request to the node that leads, as far as is known."""
         node, post = self._wire.nodes.current, self._wire.post(request)
+        client = self._client()
         try:
-            answer = await self._client().post(
+            answer = await client.post(
                 node + post.path,
                 content=post.body,
                 headers=post.headers,
@@ -151,10 +155,17 @@ class AsyncRqliteExecutor:
             # what failed while it was connecting, TLS included, has sent nothing yet
             never = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol)
             raise self._wire.broken(node, error, sent=not never) from error
+        except RuntimeError as error:  # what httpx has for a client that is closed
+            if not client.is_closed:
+                raise
+            if self._given is None:
+                raise TransportClosed() from error
+            raise ConfigurationError("the httpx.AsyncClient given to rqlite was closed: keep it open") from error
         return self._wire.answer(request, node, answer.status_code, answer.headers, answer.content)
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's."""
+        self._closed = True
         if self._own is not None and self._loop is asyncio.get_running_loop():
             await self._own.aclose()
         self._own = None
