@@ -6,10 +6,8 @@ import gc
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ import fairlane
 from fairlane import AuthenticationFailed, BackendUnavailable, TransportClosed
 from tests.harness import LONG, eventually
 from tests.harness.queues import in_thread
+from tests.harness.sharing import assert_threads_share_a_transport
 from tests.libsql.conftest import executor
 from tests.libsql.relay import Relay, slow, status
 from tests.servers import sqld
@@ -262,28 +261,7 @@ def test_a_transport_works_on_in_a_forked_process(migrated):
 
 
 def test_threads_share_a_transport(server):
-    """Every message goes to one of them, in order."""
-    fairlane.migrate.upgrade(server.url, queue="threads")
-    seen: dict[str, list[int]] = {f"g{n}": [] for n in range(8)}
-    guard = threading.Lock()
-
-    def work(transport, number):
-        for n in range(5):
-            transport.publish(f"g{number % 8}", number * 100 + n)
-        while (lease := transport.claim(f"w{number}", LONG)) is not None:
-            with guard:
-                seen[lease.group_id].append(lease.event)
-            transport.ack(lease)
-
-    with fairlane.connect(server.url, "threads") as transport, ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda number: work(transport, number), range(16)))
-        assert transport.inspect.queue().messages == 0
-    everything = [event for events in seen.values() for event in events]
-    assert Counter(everything) == Counter(number * 100 + n for number in range(16) for n in range(5))
-    for events in seen.values():
-        for number in {event // 100 for event in events}:
-            own = [event for event in events if event // 100 == number]
-            assert own == sorted(own)
+    assert_threads_share_a_transport(server.url, "threads")
 
 
 def test_an_async_transport_moves_to_the_loop_it_is_used_in(server):

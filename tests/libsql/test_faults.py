@@ -14,6 +14,7 @@ import pytest
 from fairlane import BackendUnavailable, LeaseLost
 from fairlane.backends.libsql_wire import Unanswered
 from tests.harness import LONG, SHORT, eventually
+from tests.harness.scene import Scene
 from tests.libsql.conftest import TIMEOUT
 from tests.libsql.relay import busy, garbage, late, lose, refuse, slow, status, twice
 
@@ -40,34 +41,6 @@ every_fault = pytest.mark.parametrize("fault", ALL)
 blocking = pytest.mark.parametrize("twin", ["sync"], indirect=True)
 
 
-class Scene:
-    """Group `g` holds A, B and C, and A is ours; group `other` holds X and Y, and X is somebody else's."""
-
-    def __init__(self, queue, relay):
-        self.queue, self.relay = queue, relay
-
-    async def build(self):
-        await self.queue.fill([*(("g", event) for event in "ABC"), *(("other", event) for event in "XY")])
-        self.mine = await self.queue.get("me", LONG)
-        self.other = await self.queue.get("other", LONG)
-        assert (self.mine.event, self.other.event) == ("A", "X")
-        self.before = await self.foreign()
-        return self
-
-    async def foreign(self):
-        (row,) = [row for row in await self.queue.groups() if row.group_id == "other"]
-        return row.state, row.depth, row.worker_id, row.attempts
-
-    async def assert_rest(self, expected):
-        """What is left of `g`, in order, once leases on it are given back; the other lease is what it was."""
-        assert await self.foreign() == self.before, "somebody else's lease was touched"
-        await self.queue.ack(self.other)
-        seen = await self.queue.drain()
-        assert [event for group, event in seen if group == "g"] == list(expected)
-        assert [event for group, event in seen if group == "other"] == ["Y"]
-        assert await self.queue.leftovers() == {}
-
-
 @pytest.fixture
 async def scene(queue, relay):
     return await Scene(queue, relay).build()
@@ -75,7 +48,7 @@ async def scene(queue, relay):
 
 def break_it(scene, fault):
     """Arrange the fault for the next write, and get the moment when it must be over."""
-    scene.relay.fail(ALL[fault])
+    scene.server.fail(ALL[fault])
     return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault in LATE else 0.0)
 
 
@@ -87,7 +60,7 @@ async def until(moment):
 async def test_publish(scene, fault):
     over = break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
-    assert scene.relay.pending == 0
+    assert scene.server.pending == 0
     await scene.queue.publish("g", "E")
     await until(over)
     assert [row.seq for row in await scene.queue.messages("g") if row.event == "D"] == [seq]
@@ -112,7 +85,7 @@ async def test_claim_of_the_last_free_group_is_one_lease_and_no_false_none(scene
     await scene.queue.nack(scene.mine)
     over = break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
-    assert scene.relay.pending == 0
+    assert scene.server.pending == 0
     await until(over)
     assert (lease.event, lease.attempts) == ("A", 2)
     assert await scene.queue.claim("me", LONG) is None
@@ -153,7 +126,7 @@ async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
     call, rest = FENCED[operation]
     break_it(scene, fault)
     await call(scene.queue, scene.mine)
-    assert scene.relay.pending == 0
+    assert scene.server.pending == 0
     await finished(scene, operation, rest)
 
 
@@ -162,10 +135,10 @@ async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
 async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(scene, fault, operation):
     call, rest = FENCED[operation]
     break_it(scene, fault)
-    before = len(scene.relay.seen)
+    before = len(scene.server.seen)
     with pytest.raises(BackendUnavailable, match="not known"):
         await call(scene.queue, scene.mine)
-    assert len(scene.relay.seen) == before + 1
+    assert len(scene.server.seen) == before + 1
     with pytest.raises(LeaseLost):  # done or lost; here: done
         await call(scene.queue, scene.mine)
     await finished(scene, operation, rest)
@@ -237,7 +210,7 @@ async def test_extend_says_that_it_does_not_know_and_may_be_repeated(scene, faul
 async def test_extend_survives_what_is_certain(scene, fault):
     break_it(scene, fault)
     await scene.queue.ack(await scene.queue.extend(scene.mine, LONG))
-    assert scene.relay.pending == 0
+    assert scene.server.pending == 0
     await scene.assert_rest("BC")
 
 
@@ -281,26 +254,26 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(qu
 
 @blocking
 async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene):
-    scene.relay.fail(lose, 4)
+    scene.server.fail(lose, 4)
     await scene.queue.publish("g", "D")
-    scene.relay.fail(busy, 20)
+    scene.server.fail(busy, 20)
     await scene.queue.extend(scene.mine, LONG)
-    assert scene.relay.pending == 0
+    assert scene.server.pending == 0
     await scene.queue.nack(scene.mine)
     await scene.assert_rest("ABCD")
 
 
 async def test_the_deadline_ends_with_what_is_known(queues, scene):
     """First lost, then only busy: the error must not say that nothing was changed."""
-    hasty = await queues.open(scene.queue.name, url=scene.relay.url, retry_seconds=0.5)
-    scene.relay.fail(lose)
-    scene.relay.fail(busy, 1000)
+    hasty = await queues.open(scene.queue.name, url=scene.server.url, retry_seconds=0.5)
+    scene.server.fail(lose)
+    scene.server.fail(busy, 1000)
     with pytest.raises(BackendUnavailable, match=r"busy.*not known"):
         await hasty.publish("g", "D")
     began = time.monotonic()
     with pytest.raises(BackendUnavailable, match=r"busy.*nothing was changed"):
         await hasty.ack(scene.mine)
     assert 0.4 < time.monotonic() - began < 3
-    scene.relay.clear()
+    scene.server.clear()
     await hasty.ack(scene.mine)
     await scene.assert_rest("BCD")

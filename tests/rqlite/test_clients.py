@@ -4,10 +4,8 @@ import asyncio
 import gc
 import ssl
 import subprocess
-import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -18,6 +16,7 @@ import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, TransportClosed
 from tests.harness import LONG
 from tests.harness.queues import in_thread
+from tests.harness.sharing import assert_threads_share_a_transport
 from tests.rqlite.conftest import executor, posts, sent
 from tests.servers import rqlite
 
@@ -163,28 +162,8 @@ async def test_close_lets_go_of_the_connections(queue, cluster):
 
 
 def test_threads_share_a_transport(cluster):
-    """More threads than connections are kept; every message goes to one of them, in order."""
-    fairlane.migrate.upgrade(cluster.url, queue="q")
-    seen: dict[str, list[int]] = {f"g{n}": [] for n in range(8)}
-    guard = threading.Lock()
-
-    def work(transport, number):
-        for n in range(5):
-            transport.publish(f"g{number % 8}", number * 100 + n)
-        while (lease := transport.claim(f"w{number}", LONG)) is not None:
-            with guard:
-                seen[lease.group_id].append(lease.event)
-            transport.ack(lease)
-
-    with fairlane.connect(cluster.url, "q") as transport, ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda number: work(transport, number), range(16)))
-        assert transport.inspect.queue().messages == 0
-    everything = [event for events in seen.values() for event in events]
-    assert Counter(everything) == Counter(number * 100 + n for number in range(16) for n in range(5))
-    for events in seen.values():
-        for number in {event // 100 for event in events}:
-            own = [event for event in events if event // 100 == number]
-            assert own == sorted(own)
+    """Guards against more threads than connections are kept."""
+    assert_threads_share_a_transport(cluster.url, "q")
 
 
 def test_an_async_transport_moves_to_the_loop_it_is_used_in(cluster):

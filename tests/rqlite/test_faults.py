@@ -15,6 +15,7 @@ from fairlane.backends.rqlite_wire import Undelivered
 from fairlane.program import Call
 from tests.harness import LONG, SHORT, eventually
 from tests.harness.queues import in_thread
+from tests.harness.scene import Scene
 
 pytestmark = pytest.mark.promise(9)
 
@@ -51,37 +52,6 @@ ALL = CERTAIN | APPLIED | NOT_APPLIED | LATE | TWICE
 every_fault = pytest.mark.parametrize("fault", ALL)
 
 
-class Scene:
-    """Group `g` holds A, B and C, and A is ours; group `other` holds X and Y, and X is somebody else's."""
-
-    def __init__(self, queue, cluster):
-        self.queue, self.cluster = queue, cluster
-
-    async def build(self):
-        for event in "ABC":
-            await self.queue.publish("g", event)
-        for event in "XY":
-            await self.queue.publish("other", event)
-        self.mine = await self.queue.get("me", LONG)
-        self.other = await self.queue.get("other", LONG)
-        assert (self.mine.event, self.other.event) == ("A", "X")
-        self.before = await self.foreign()
-        return self
-
-    async def foreign(self):
-        (row,) = [row for row in await self.queue.groups() if row.group_id == "other"]
-        return row.state, row.depth, row.worker_id, row.attempts
-
-    async def assert_rest(self, expected):
-        """What is left of `g`, in order, once leases on it are given back; the other lease is what it was."""
-        assert await self.foreign() == self.before, "somebody else's lease was touched"
-        await self.queue.ack(self.other)
-        seen = await self.queue.drain()
-        assert [event for group, event in seen if group == "g"] == list(expected)
-        assert [event for group, event in seen if group == "other"] == ["Y"]
-        assert await self.queue.leftovers() == {}
-
-
 @pytest.fixture
 async def scene(queues, cluster):
     queue = await queues.make(timeout=TIMEOUT)
@@ -90,7 +60,7 @@ async def scene(queues, cluster):
 
 async def break_it(scene, fault):
     """Arrange the fault for the next write, and get the moment when it must be over."""
-    await in_thread(ALL[fault], scene.cluster)
+    await in_thread(ALL[fault], scene.server)
     return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault in LATE else 0.0)
 
 
@@ -102,7 +72,7 @@ async def until(moment):
 async def test_publish(scene, fault):
     over = await break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
-    assert scene.cluster.faults.pending == 0
+    assert scene.server.faults.pending == 0
     await scene.queue.publish("g", "E")
     await until(over)
     assert [row.seq for row in await scene.queue.messages("g") if row.event == "D"] == [seq]
@@ -125,7 +95,7 @@ async def test_claim(scene, fault):
     await scene.queue.publish("free", 1)
     over = await break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
-    assert scene.cluster.faults.pending == 0
+    assert scene.server.faults.pending == 0
     assert (lease.group_id, lease.attempts) == ("free", 1)
     await until(over)
     held = {row.group_id: row.attempts for row in await scene.queue.groups() if row.state == "in_flight"}
@@ -162,7 +132,7 @@ async def test_claim_of_nothing(scene, fault):
 async def test_extend(scene, fault):
     over = await break_it(scene, fault)
     longer = await scene.queue.extend(scene.mine, 2 * LONG)
-    assert scene.cluster.faults.pending == 0
+    assert scene.server.faults.pending == 0
     assert longer.token == scene.mine.token
     assert 50 < (longer.expires_at - scene.mine.expires_at).total_seconds() < 75
     await until(over)
@@ -201,10 +171,10 @@ async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
 async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(scene, fault, operation):
     call, rest = FENCED[operation]
     await break_it(scene, fault)
-    before = len(scene.cluster.seen)
+    before = len(scene.server.seen)
     with pytest.raises(BackendUnavailable, match="not known"):
         await call(scene.queue, scene.mine)
-    assert len(scene.cluster.seen) == before + 1
+    assert len(scene.server.seen) == before + 1
     with pytest.raises(LeaseLost):  # done or lost; here: done
         await call(scene.queue, scene.mine)
     await finished(scene, operation, rest)
@@ -312,11 +282,11 @@ async def test_only_so_many_finished_messages_are_remembered(queue):
 
 
 async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene):
-    scene.cluster.faults.drop_answers(4, endpoint="execute")
+    scene.server.faults.drop_answers(4, endpoint="execute")
     await scene.queue.publish("g", "D")
-    scene.cluster.faults.drop_answers(4, endpoint="execute")
+    scene.server.faults.drop_answers(4, endpoint="execute")
     await scene.queue.extend(scene.mine, LONG)
-    assert scene.cluster.faults.pending == 0
+    assert scene.server.faults.pending == 0
     await scene.queue.nack(scene.mine)
     await scene.assert_rest("ABCD")
 
@@ -324,14 +294,14 @@ async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene)
 async def test_the_deadline_ends_with_what_is_known(queues, scene):
     """First lost, then nobody leads: the error must not say that nothing was changed."""
     hasty = await queues.open(scene.queue.name, retry_seconds=0.5)
-    scene.cluster.faults.drop_answers(1, endpoint="execute")
-    scene.cluster.faults.reply(503, "leader not found", 100, endpoint="execute", skip=1)
+    scene.server.faults.drop_answers(1, endpoint="execute")
+    scene.server.faults.reply(503, "leader not found", 100, endpoint="execute", skip=1)
     with pytest.raises(BackendUnavailable, match=r"no leader.*not known"):
         await hasty.publish("g", "D")
-    scene.cluster.faults.clear()
-    scene.cluster.faults.reply(503, "leader not found", 100, endpoint="execute")
+    scene.server.faults.clear()
+    scene.server.faults.reply(503, "leader not found", 100, endpoint="execute")
     with pytest.raises(BackendUnavailable, match=r"no leader.*nothing was changed"):
         await hasty.ack(scene.mine)
-    scene.cluster.faults.clear()
+    scene.server.faults.clear()
     await hasty.ack(scene.mine)
     await scene.assert_rest("BCD")

@@ -1,0 +1,36 @@
+"""A queue in the middle of everything, for tests that break an operation on its way to the server."""
+
+from __future__ import annotations
+
+from tests.harness import LONG
+
+
+class Scene:
+    """Group `g` holds A, B and C, and A is ours; group `other` holds X and Y, and X is somebody else's."""
+
+    def __init__(self, queue, server):
+        self.queue, self.server = queue, server
+
+    async def build(self):
+        for event in "ABC":
+            await self.queue.publish("g", event)
+        for event in "XY":
+            await self.queue.publish("other", event)
+        self.mine = await self.queue.get("me", LONG)
+        self.other = await self.queue.get("other", LONG)
+        assert (self.mine.event, self.other.event) == ("A", "X")
+        self.before = await self.foreign()
+        return self
+
+    async def foreign(self):
+        (row,) = [row for row in await self.queue.groups() if row.group_id == "other"]
+        return row.state, row.depth, row.worker_id, row.attempts
+
+    async def assert_rest(self, expected):
+        """What is left of `g`, in order, once leases on it are given back; the other lease is what it was."""
+        assert await self.foreign() == self.before, "somebody else's lease was touched"
+        await self.queue.ack(self.other)
+        seen = await self.queue.drain()
+        assert [event for group, event in seen if group == "g"] == list(expected)
+        assert [event for group, event in seen if group == "other"] == ["Y"]
+        assert await self.queue.leftovers() == {}
