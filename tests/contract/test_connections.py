@@ -198,14 +198,22 @@ async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(qu
     await queue.publish("g", 0)
     loser = await queue.another(url=pools["own"](deadlock_timeout="50ms"))
     await loser.status()
-    with psycopg.connect(queue.kit.url(queue.name)) as other:
+    url, messages = queue.kit.url(queue.name), f'"{queue.name}".messages'
+    with psycopg.connect(url) as other, psycopg.connect(url) as gate:
         other.execute("set local deadlock_timeout = '10min'")
         other.execute(f'lock table "{queue.name}".groups in access exclusive mode')
-        publishing = asyncio.ensure_future(loser.publish("g", 1))
-        await eventually(lambda: waiting(queue))
-        locking = asyncio.ensure_future(
-            asyncio.to_thread(other.execute, f'lock table "{queue.name}".messages in access exclusive mode')
+        gate.execute(
+            f"insert into {messages} (group_id, seq, event, published_at, dedup_id) values ('g', 0, '0', now(), 'd')"
         )
+        # a server looks for a deadlock once, when somebody has waited for a while, so the other has to be waiting
+        # by then: the gate keeps the publish in the table of the messages until it is
+        publishing = asyncio.ensure_future(loser.publish("g", 1, dedup_id="d"))
+        await eventually(lambda: waiting(queue, f'%"{queue.name}".publish%'))
+        locking = asyncio.ensure_future(
+            asyncio.to_thread(other.execute, f"lock table {messages} in access exclusive mode")
+        )
+        await eventually(lambda: waiting(queue, f"lock table {messages}%"))
+        gate.rollback()
         with pytest.raises(BackendUnavailable, match="nothing was changed"):
             await publishing
         await locking
@@ -213,15 +221,14 @@ async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(qu
     assert [event for _, event in await queue.drain()] == [0, 2]
 
 
-async def waiting(queue):
-    """Whether a publish waits for a lock, as the server says."""
+async def waiting(queue, statement):
+    """Whether one like it waits for a lock, as the server says."""
     import psycopg
 
     def look():
         with psycopg.connect(queue.kit.url(queue.name)) as connection:
             return connection.execute(
-                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s",
-                (f'%"{queue.name}".publish%',),
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s", (statement,)
             ).fetchone()[0]
 
     return await asyncio.to_thread(look) > 0
