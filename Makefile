@@ -27,8 +27,9 @@ help:
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/fairlane demo $(DEMO_ARGS)
 
+# Bytecode is kept whatever the environment says: every one of the many processes would compile everything again.
 test: $(VENV)/.installed
-	@FAIRLANE_TEST_REQUIRE_SERVERS=1 $(WITH_SERVERS) $(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@PYTHONDONTWRITEBYTECODE= FAIRLANE_TEST_REQUIRE_SERVERS=1 $(WITH_SERVERS) $(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check

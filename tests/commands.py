@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from tests import forks
+
+CHECKOUT = forks.CHECKOUT
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,34 @@ def fairlane(
     cwd: Path | None = None,
     timeout: float = 60,
 ) -> Done:
-    return run(fairlane_command(*arguments), env=env, stdin=stdin, cwd=cwd, timeout=timeout)
+    """What `fairlane_command` does in a new interpreter, faster: see `forks`."""
+    return _forked("fairlane.cli", arguments, env=env, stdin=stdin, cwd=cwd, timeout=timeout)
 
 
 def alembic(url: str, queue: str, *arguments: object) -> Done:
     """Plain Alembic, from the root of the checkout."""
-    command = [sys.executable, "-m", "alembic", "-x", f"url={url}", "-x", f"queue={queue}", *map(str, arguments)]
-    return run(command, cwd=CHECKOUT)
+    return _forked("alembic", ("-x", f"url={url}", "-x", f"queue={queue}", *arguments), cwd=CHECKOUT)
+
+
+def _forked(
+    module: str,
+    arguments: Sequence[object],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    cwd: Path | None = None,
+    timeout: float = 60,
+) -> Done:
+    assert not {name for name in env or {} if name.startswith("PYTHON")}, "this needs an interpreter of its own"
+    code, out, err = forks.run_module(
+        module,
+        [str(argument) for argument in arguments],
+        env=environment(env),
+        stdin=None if stdin is None else stdin.encode(),
+        cwd=cwd,
+        timeout=timeout,
+    )
+    return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 def run(

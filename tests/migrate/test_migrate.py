@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from fairlane import ConfigurationError, FairlaneError, SchemaNotReady, connect, connect_async, migrate
-from tests.commands import environment, fairlane, fairlane_command, run
+from tests.commands import environment, fairlane, run
 from tests.migrate.conftest import Database, everywhere
 from tests.servers import SERVERS, find_tool
 
@@ -121,9 +121,9 @@ def test_migrate_base_leaves_nothing_behind(database: Database):
 
 @everywhere
 def test_eight_processes_migrate_an_empty_database_at_once(database: Database):
-    command = fairlane_command("migrate", "--url", database.url, "--queue", database.queue)
+    command = ("migrate", "--url", database.url, "--queue", database.queue)
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(lambda _: run(command, timeout=120), range(8)))
+        done = list(pool.map(lambda _: fairlane(*command, timeout=120), range(8)))
     assert [(each.code, each.err) for each in done] == [(0, "")] * 8
     assert database.revision == "0001"
     with connect(database.url, database.queue) as queue:

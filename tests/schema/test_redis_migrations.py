@@ -13,6 +13,7 @@ import pytest
 import fairlane
 from fairlane import migrate
 from fairlane.errors import ConfigurationError, SchemaNotReady
+from tests import commands
 from tests.lua.servers import connect, private
 from tests.schema.redis_listing import golden, listing
 from tests.servers.redis import Redis
@@ -202,13 +203,7 @@ def test_a_library_that_does_not_load_leaves_no_revision(url: str, client: Any) 
 @pytest.mark.parametrize("command", ["current", "history", "stamp"])
 def test_alembic_itself_knows_the_queue(url: str, client: Any, command: str) -> None:
     def alembic(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "alembic", "-x", f"url={url}", "-x", "queue=jobs", *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout
+        return commands.alembic(url, "jobs", *arguments).ok().out
 
     if command == "stamp":
         alembic("upgrade", "head")

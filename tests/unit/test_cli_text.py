@@ -13,7 +13,7 @@ import pytest
 
 import fairlane as package
 from fairlane.cli import text
-from tests.commands import environment, fairlane, fairlane_command
+from tests.commands import environment, fairlane, fairlane_command, run
 
 NASTY = [
     "\x1b[31mred",
@@ -137,5 +137,5 @@ def test_any_locale_will_do(tmp_path: Path):
     with package.connect(url, migrate=True) as queue:
         queue.publish("füchse 🦊", "🦊")
     for encoding in ("ascii", "latin-1"):
-        done = fairlane("groups", "--url", url, env={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}).ok()
+        done = run(fairlane_command("groups", "--url", url), env={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}).ok()
         assert "\\U0001f98a" in done.out
