@@ -17,7 +17,8 @@ import libsql_client
 from libsql_client.sqlite3_utils import Sqlite3Client
 
 from fairlane.backends.base import Backend, Rows, check_options
-from fairlane.backends.libsql_address import RETRY_SECONDS, Address, locate
+from fairlane.backends.http_address import RETRY_SECONDS
+from fairlane.backends.libsql_address import Address, locate
 from fairlane.backends.libsql_http import Client, LoopThread
 from fairlane.backends.libsql_wire import Refused, Script, Wire, delivered, is_write
 from fairlane.backends.sqlite_family import FamilyCore

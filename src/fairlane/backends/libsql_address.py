@@ -3,57 +3,33 @@
 from __future__ import annotations
 
 import base64
-import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fairlane.backends.base import check_options
-from fairlane.backends.values import boolean, ca_file, seconds
+from fairlane.backends.http_address import HOST, PATIENCE_OPTIONS, TLS_OPTIONS, HttpAddress, read_options
 from fairlane.errors import ConfigurationError, UnsupportedByBackend
 from fairlane.urls import host_of, options_of
 
-TIMEOUT = 10.0
-"""Seconds for one request: the server lets one that holds the write lock idly do so for 5."""
-
-RETRY_SECONDS = 10.0
-CONNECT_TIMEOUT = 3.0
 PORTS = {"http": 8080, "https": 443}
 """Without a port in the URL: sqld's own default, and that of TLS everywhere."""
 
 _SCHEMES = {"libsql": "https", "libsql+https": "https", "libsql+http": "http"}
-_OPTIONS = ("auth_token", "timeout", "retry_seconds", "ca_file", "verify")
+_OPTIONS = ("auth_token", *PATIENCE_OPTIONS, *TLS_OPTIONS)
 _SPELLINGS = {"authToken": "auth_token", "syncUrl": "sync_url"}
-_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address(HttpAddress):
     """A server and how to talk to it.
 
     Attributes:
         url: what its HTTP API is below, with a slash at the end.
-        host: for messages.
-        authorization: what goes into the header of that name; None without a token.
-        timeout: seconds for one request.
-        retry_seconds: seconds after which an operation is not tried again.
-        ca_file: certificates to trust in place of the system's.
-        verify: whether certificates count at all.
     """
 
     url: str
-    host: str
-    authorization: str | None = field(default=None, repr=False)
-    timeout: float = TIMEOUT
-    retry_seconds: float = RETRY_SECONDS
-    ca_file: str | None = None
-    verify: bool = True
-
-    @property
-    def connect_timeout(self) -> float:
-        """Seconds after which a server that does not even accept the connection counts as down."""
-        return min(CONNECT_TIMEOUT, self.timeout)
 
     def tls(self) -> ssl.SSLContext | bool:
         """Return what aiohttp takes for its `ssl`."""
@@ -68,7 +44,7 @@ def locate(url: str, options: dict[str, Any]) -> Address:
     Args:
         url: the token is its password, `libsql://:TOKEN@host`, or `?authToken=TOKEN`, with percent escapes. With a
             user, the two are for a server with `--http-auth`. Other options may stand in the query as well.
-        options: `auth_token`, `timeout`, `retry_seconds`, and for TLS `ca_file` and `verify`, as `Address` says.
+        options: `auth_token`, `timeout`, `retry_seconds`, and for TLS `ca_file` and `verify`, as `HttpAddress` says.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
@@ -85,16 +61,13 @@ def locate(url: str, options: dict[str, Any]) -> Address:
     if "tls" in chosen:
         raise ConfigurationError("the scheme says whether there is TLS: libsql:// with it, libsql+http:// without")
     check_options("libsql", chosen, _OPTIONS)
-    if scheme == "http" and (without := [name for name in ("ca_file", "verify") if name in chosen]):
+    if scheme == "http" and (without := [name for name in TLS_OPTIONS if name in chosen]):
         raise ConfigurationError(f"{', '.join(without)} makes sense with TLS only, and this URL is libsql+http://")
     return Address(
-        f"{scheme}://{host}{path}/",
-        host_of(url),
-        _authorization(login, chosen.get("auth_token")),
-        seconds("timeout", chosen.get("timeout", TIMEOUT), smallest=0.01),
-        seconds("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS), smallest=0.0),
-        ca_file(chosen.get("ca_file")),
-        boolean("verify", chosen.get("verify", True)),
+        url=f"{scheme}://{host}{path}/",
+        host=host_of(url),
+        authorization=_authorization(login, chosen.get("auth_token")),
+        **read_options(chosen),
     )
 
 
@@ -121,7 +94,7 @@ def _parts(url: str) -> tuple[str, str | None, str, str]:
     login, at, address = parts.netloc.rpartition("@")
     host = address if address.endswith("]") or parts.port is None else address.rpartition(":")[0]
     host = host.removesuffix(":")
-    if not _HOST.fullmatch(host):
+    if not HOST.fullmatch(host):
         raise ConfigurationError("the URL of libSQL names no host: libsql://host, or libsql+http://host:8080")
     scheme = _SCHEMES[parts.scheme]
     return scheme, login if at else None, f"{host}:{port or PORTS[scheme]}", parts.path.rstrip("/")

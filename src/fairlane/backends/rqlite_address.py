@@ -4,57 +4,29 @@ from __future__ import annotations
 
 import base64
 import itertools
-import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from fairlane.backends.base import check_options
-from fairlane.backends.values import boolean, ca_file, seconds
+from fairlane.backends.http_address import HOST, PATIENCE_OPTIONS, TLS_OPTIONS, HttpAddress, read_options
 from fairlane.errors import ConfigurationError
 from fairlane.urls import host_of, options_of, split_url
 
 PORT = 4001
-TIMEOUT = 10.0
-"""Seconds for one request: rqlite itself gives a write up to 10 to get into its log."""
-
-RETRY_SECONDS = 10.0
-"""Seconds for which an operation is tried again: a new leader takes about 2 with rqlite's defaults, rarely 5."""
-
-CONNECT_TIMEOUT = 3.0
-_PATIENCE_OPTIONS = ("timeout", "retry_seconds")
-_TLS_OPTIONS = ("ca_file", "verify")
 _SCHEMES = {"rqlite": "http", "rqlites": "https"}
-_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address(HttpAddress):
     """A cluster and how to talk to it.
 
     Attributes:
         nodes: `http://host:port` of those that the URL names; there may be more.
-        host: the same for messages.
-        authorization: what goes into the header of that name; None without a user.
-        timeout: seconds for one request.
-        retry_seconds: seconds after which an operation is not tried again.
-        ca_file: certificates to trust in place of those that Python's HTTP clients bring along.
-        verify: whether certificates count at all.
     """
 
     nodes: tuple[str, ...]
-    host: str
-    authorization: str | None = field(default=None, repr=False)
-    timeout: float = TIMEOUT
-    retry_seconds: float = RETRY_SECONDS
-    ca_file: str | None = None
-    verify: bool = True
-
-    @property
-    def connect_timeout(self) -> float:
-        """Seconds after which a node that does not even answer the phone counts as dead."""
-        return min(CONNECT_TIMEOUT, self.timeout)
 
     @property
     def secure(self) -> bool:
@@ -67,7 +39,7 @@ def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Add
 
     Args:
         url: user and password with percent escapes; the options may stand in its query.
-        options: `timeout`, `retry_seconds`, and for TLS `ca_file` and `verify`, as `Address` says.
+        options: `timeout`, `retry_seconds`, and for TLS `ca_file` and `verify`, as `HttpAddress` says.
         own_client: whether the HTTP client is ours; TLS is none of our business otherwise.
 
     Raises:
@@ -75,17 +47,14 @@ def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Add
     """
     scheme, login, hosts = _parts(url)
     chosen = {**options_of(url), **options}
-    check_options("rqlite", chosen, _PATIENCE_OPTIONS + (_TLS_OPTIONS if own_client else ()))
-    if scheme == "http" and (without := [name for name in _TLS_OPTIONS if name in chosen]):
+    check_options("rqlite", chosen, PATIENCE_OPTIONS + (TLS_OPTIONS if own_client else ()))
+    if scheme == "http" and (without := [name for name in TLS_OPTIONS if name in chosen]):
         raise ConfigurationError(f"{', '.join(without)} makes sense for rqlites:// only, and this URL has rqlite://")
     return Address(
-        tuple(dict.fromkeys(f"{scheme}://{node_of(host)}" for host in hosts.split(","))),
-        host_of(url),
-        _authorization(login),
-        seconds("timeout", chosen.get("timeout", TIMEOUT), smallest=0.01),
-        seconds("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS), smallest=0.0),
-        ca_file(chosen.get("ca_file")),
-        boolean("verify", chosen.get("verify", True)),
+        nodes=tuple(dict.fromkeys(f"{scheme}://{node_of(host)}" for host in hosts.split(","))),
+        host=host_of(url),
+        authorization=_authorization(login),
+        **read_options(chosen),
     )
 
 
@@ -111,7 +80,7 @@ def node_of(text: str, default: int = PORT) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(default)
-    if not _HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if not HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigurationError(f"not host:port of an rqlite node: {text!r}")
     return f"{host}:{int(port)}"
 
