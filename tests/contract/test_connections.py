@@ -235,6 +235,71 @@ async def waiting(queue, statement):
 
 
 @pytest.mark.backends("postgres")
+@pytest.mark.parametrize("most", [1, 2])
+async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue, pools, most):
+    """One stays out of the pool between two calls. Guards against a caller who waits for the pool meanwhile, until his
+    time is up."""
+    crowd = await queue.another(url=pools["own"](), max_connections=most, timeout=5)
+    await queue.fill([(f"g{n}", n) for n in range(200)])
+
+    async def work(number):
+        count = 0
+        while (lease := await crowd.claim(f"w{number}", LONG)) is not None:
+            await crowd.ack(lease)
+            count += 1
+        return count
+
+    assert sum(await asyncio.gather(*(work(n) for n in range(8)))) == 200
+    assert await queue.leftovers() == {}
+
+
+def named(pools, name):
+    """The URL of connections that a server knows by a name."""
+    return f"{pools['own'](work_mem='4MB')}&application_name={name}"
+
+
+async def sessions(queue, name):
+    """The process numbers of the sessions with an application name."""
+    import psycopg
+
+    def look():
+        with psycopg.connect(queue.kit.url(queue.name)) as connection:
+            found = connection.execute("select pid from pg_stat_activity where application_name = %s", (name,))
+            return {pid for (pid,) in found.fetchall()}
+
+    return await asyncio.to_thread(look)
+
+
+@pytest.mark.backends("postgres")
+async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
+    mine = await queue.another(url=named(pools, "ends"))
+    await mine.publish("g", 1)
+    assert len(await sessions(queue, "ends")) == 1
+    await mine.call(mine.transport.close)
+
+    async def none():
+        return not await sessions(queue, "ends")
+
+    await eventually(none)
+
+
+@pytest.mark.backends("postgres")
+async def test_connections_that_nobody_has_used_for_long_are_opened_anew(queue, pools, monkeypatch):
+    """What is between client and server forgets a silent connection, and tells neither."""
+    mine = await queue.another(url=named(pools, "silent"))
+    await mine.publish("g", 1)
+    before = await sessions(queue, "silent")
+    await mine.publish("g", 2)
+    assert await sessions(queue, "silent") == before
+    monkeypatch.setattr("fairlane.backends.postgres_spares.IDLE_SECONDS", 0.0)
+    await mine.publish("g", 3)
+    after = await sessions(queue, "silent")
+    assert after
+    assert not after & before
+    assert [event for _, event in await queue.drain()] == [1, 2, 3]
+
+
+@pytest.mark.backends("postgres")
 async def test_connections_may_send_text_as_they_like(queue, queues, pools):
     """An application may have taught psycopg to send every str as `text`, which is neither json nor uuid."""
     from psycopg.types.string import StrDumper

@@ -30,8 +30,6 @@ from fairlane.backends.postgres_pools import (
     Lender,
     Opening,
     OwnPool,
-    async_cursor_of,
-    cursor_of,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
@@ -86,10 +84,7 @@ class _Requests:
         self._queue = queue
         self._host = host
         self._joins = joins  # the transactions of the application, which alone can repeat them
-        self._statements = statements(queue)
-
-    def text(self, request: Call) -> str:
-        return self._statements[request.operation]
+        self.texts = statements(queue)
 
     def answer(self, error: psycopg.Error, request: Call) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
@@ -138,9 +133,7 @@ class PostgresExecutor:
     def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
         try:
-            with self._lender.lend() as connection:
-                cursor = cursor_of(connection)
-                return cursor.execute(self._requests.text(request), request.arguments).fetchall()
+            return self._lender.run(self._requests.texts[request.operation], request.arguments)
         except psycopg.Error as error:
             return self._requests.answer(error, request)
 
@@ -174,10 +167,7 @@ class AsyncPostgresExecutor:
     async def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
         try:
-            async with self._lender.lend() as connection:
-                cursor = async_cursor_of(connection)
-                await cursor.execute(self._requests.text(request), request.arguments)
-                return await cursor.fetchall()
+            return await self._lender.run(self._requests.texts[request.operation], request.arguments)
         except psycopg.Error as error:
             return self._requests.answer(error, request)
 

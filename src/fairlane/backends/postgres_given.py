@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 
 import psycopg
+from psycopg.rows import tuple_row
 
+from fairlane.backends.base import Rows
 from fairlane.backends.postgres_errors import broken, check_encoding
-from fairlane.backends.postgres_pools import AsyncConnection, AsyncPool, Connection, Pool
+from fairlane.backends.postgres_pools import Arguments, AsyncConnection, AsyncPool, Connection, Pool
 from fairlane.errors import ConfigurationError
 
 
@@ -36,6 +36,18 @@ class _Process:
             )
 
 
+def rows_of(connection: Connection, text: str, arguments: Arguments) -> Rows:
+    """Run one statement, whatever rows the application likes to get."""
+    return psycopg.Cursor(connection, row_factory=tuple_row).execute(text, arguments).fetchall()
+
+
+async def async_rows_of(connection: AsyncConnection, text: str, arguments: Arguments) -> Rows:
+    """The same for asyncio."""
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    await cursor.execute(text, arguments)
+    return await cursor.fetchall()
+
+
 class GivenConnection:
     """One connection of the application: what is done here becomes part of its transaction."""
 
@@ -43,12 +55,11 @@ class GivenConnection:
         self._connection = connection
         self._process = _Process(os.getpid())
 
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Lend the connection."""
+    def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement."""
         self._process.check()
         check_encoding(self._connection)
-        yield self._connection
+        return rows_of(self._connection, text, arguments)
 
     def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
@@ -61,12 +72,11 @@ class AsyncGivenConnection:
         self._connection = connection
         self._process = _Process(os.getpid())
 
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[AsyncConnection]:
-        """Lend the connection."""
+    async def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement."""
         self._process.check()
         check_encoding(self._connection)
-        yield self._connection
+        return await async_rows_of(self._connection, text, arguments)
 
     async def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
@@ -79,16 +89,15 @@ class GivenPool:
         self._pool = pool
         self._process = _Process()
 
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Lend a connection, in autocommit mode meanwhile: BEGIN and COMMIT would be two round trips more."""
+    def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement, in autocommit mode: BEGIN and COMMIT would be two round trips more."""
         self._process.check()
         connection = self._pool.getconn()
         before = connection.autocommit
         try:
             check_encoding(connection)
             connection.autocommit = True
-            yield connection
+            return rows_of(connection, text, arguments)
         except psycopg.Error as error:
             if broken(error):
                 self._pool.check()  # drops the other dead ones too
@@ -111,16 +120,15 @@ class AsyncGivenPool:
         self._pool = pool
         self._process = _Process()
 
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection; it is given back also when the caller is cancelled."""
+    async def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement; the connection is given back also when the caller is cancelled."""
         self._process.check()
         connection = await self._pool.getconn()
         before = connection.autocommit
         try:
             check_encoding(connection)
             await connection.set_autocommit(True)
-            yield connection
+            return await async_rows_of(connection, text, arguments)
         except psycopg.Error as error:
             if broken(error):
                 await self._pool.check()

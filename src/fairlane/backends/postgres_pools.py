@@ -1,6 +1,6 @@
 """Where connections come from: pools opened here. Those of the application are in `postgres_given`.
 
-Each lends a connection for one statement, which is a transaction of its own, without a round trip more (autocommit).
+Each runs a statement as a transaction of its own, without a round trip more (autocommit).
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import psycopg
 import psycopg_pool
 from psycopg import conninfo
-from psycopg.rows import tuple_row
 
+from fairlane.backends.base import Rows
 from fairlane.backends.postgres_errors import broken, check_encoding
+from fairlane.backends.postgres_spares import OwnAsyncConnection, OwnConnection, Spares
 from fairlane.backends.values import count, seconds
 from fairlane.errors import TransportClosed
 
@@ -26,6 +25,7 @@ Connection = psycopg.Connection[Any]
 AsyncConnection = psycopg.AsyncConnection[Any]
 Pool = psycopg_pool.ConnectionPool[Any]
 AsyncPool = psycopg_pool.AsyncConnectionPool[Any]
+Arguments = Mapping[str, Any]
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to connect, unless the URL says otherwise."""
@@ -34,49 +34,17 @@ _inherited: list[object] = []
 """Pools of a parent process. A forked child must not use or close their connections, so they are kept."""
 
 
-class OwnConnection(psycopg.Connection[Any]):
-    """A connection of a pool opened here. It keeps one cursor, since a new one learns the columns of every answer anew,
-    which takes a third of a call.
-    """
-
-    @cached_property
-    def calls(self) -> psycopg.Cursor[Any]:
-        return psycopg.Cursor(self, row_factory=tuple_row)
-
-
-class OwnAsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same for asyncio."""
-
-    @cached_property
-    def calls(self) -> psycopg.AsyncCursor[Any]:
-        return psycopg.AsyncCursor(self, row_factory=tuple_row)
-
-
-def cursor_of(connection: Connection) -> psycopg.Cursor[Any]:
-    """Return the cursor to run one statement with."""
-    if isinstance(connection, OwnConnection):
-        return connection.calls
-    return psycopg.Cursor(connection, row_factory=tuple_row)
-
-
-def async_cursor_of(connection: AsyncConnection) -> psycopg.AsyncCursor[Any]:
-    """Return the cursor to run one statement with."""
-    if isinstance(connection, OwnAsyncConnection):
-        return connection.calls
-    return psycopg.AsyncCursor(connection, row_factory=tuple_row)
-
-
 class Lender(Protocol):
-    """Lends connections to blocking code."""
+    """Runs one statement of blocking code on a connection, and returns all of its rows."""
 
-    def lend(self) -> Any: ...
+    def run(self, text: str, arguments: Arguments) -> Rows: ...
     def close(self) -> None: ...
 
 
 class AsyncLender(Protocol):
-    """Lends connections to asyncio code."""
+    """The same for asyncio."""
 
-    def lend(self) -> Any: ...
+    async def run(self, text: str, arguments: Arguments) -> Rows: ...
     async def close(self) -> None: ...
 
 
@@ -139,22 +107,54 @@ class OwnPool:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._pool: Pool | None = None
+        self._spares: Spares[OwnConnection] = Spares()
         self._closed = False
 
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Lend a connection."""
-        pool, connection = self._borrow()
+    def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement, which is a transaction of its own."""
+        if self._owner != os.getpid():
+            self._leave_to_parent()
+        connection = self._spares.take()
+        if connection is None:
+            connection = self._borrow()
+        elif self._spares.is_stale(connection):
+            connection = self._renewed(connection)
         try:
-            yield connection
-        except psycopg.Error as error:
-            if broken(error) or connection.broken:
-                self._discard(pool)
+            rows = connection.calls.execute(text, arguments).fetchall()
+        except BaseException as error:
+            if isinstance(error, psycopg.Error) and (broken(error) or connection.broken):
+                self._discard(connection.home)
+            connection.home.putconn(connection)
             raise
-        finally:
-            pool.putconn(connection)
+        if not self._spares.put(connection, self._pool):
+            connection.home.putconn(connection)
+        elif self._spares.asking or self._pool is not connection.home:
+            self._put_back()
+        return rows
 
-    def _borrow(self) -> tuple[Pool, Connection]:
+    def _put_back(self) -> None:
+        """Give the pool what lies outside of it."""
+        while connection := self._spares.take():
+            connection.home.putconn(connection)
+
+    def _renewed(self, connection: OwnConnection) -> OwnConnection:
+        connection.close()
+        connection.home.putconn(connection)
+        return self._borrow()
+
+    def _borrow(self) -> OwnConnection:
+        self._spares.asking.append(None)
+        try:
+            connection = self._spares.take()
+            if connection is not None:
+                return connection
+            pool, connection = self._ask()
+        finally:
+            self._spares.asking.pop()
+        connection.came_from(pool)
+        return connection
+
+    def _ask(self) -> tuple[Pool, OwnConnection]:
         while True:
             pool = self._opened()
             try:
@@ -167,8 +167,6 @@ class OwnPool:
                 raise
 
     def _opened(self) -> Pool:
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         pool = self._pool
         if pool is not None:
             return pool
@@ -188,11 +186,12 @@ class OwnPool:
         with self._lock:
             if self._pool is pool:
                 self._pool = None
+        self._put_back()
         pool.close(timeout=1)
 
     def _leave_to_parent(self) -> None:
-        _inherited.append(self._pool)
-        self._pool, self._lock, self._owner = None, threading.Lock(), os.getpid()
+        _inherited.append((self._pool, self._spares))
+        self._pool, self._spares, self._lock, self._owner = None, Spares(), threading.Lock(), os.getpid()
 
     def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
@@ -201,6 +200,7 @@ class OwnPool:
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
+        self._put_back()
         if pool is not None:
             pool.close()
 
@@ -213,22 +213,50 @@ class AsyncOwnPool:
         self._owner = os.getpid()
         self._lock = asyncio.Lock()
         self._pool: AsyncPool | None = None
+        self._spares: Spares[OwnAsyncConnection] = Spares()
         self._closed = False
 
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection; it is given back also when the caller is cancelled."""
-        pool, connection = await self._borrow()
+    async def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement, which is a transaction of its own; its connection survives a cancelled caller."""
+        if self._owner != os.getpid():
+            self._leave_to_parent()
+        connection = self._spares.take()
+        if connection is None:
+            connection = await self._borrow()
+        elif self._spares.is_stale(connection):
+            connection = await self._renewed(connection)
         try:
-            yield connection
-        except psycopg.Error as error:
-            if broken(error) or connection.broken:
-                await self._discard(pool)
+            cursor = await connection.calls.execute(text, arguments)
+            rows = await cursor.fetchall()
+        except BaseException as error:
+            if isinstance(error, psycopg.Error) and (broken(error) or connection.broken):
+                await self._discard(connection.home)
+            await asyncio.shield(connection.home.putconn(connection))
             raise
-        finally:
-            await asyncio.shield(pool.putconn(connection))
+        if not self._spares.put(connection, self._pool):
+            await asyncio.shield(connection.home.putconn(connection))
+        return rows
 
-    async def _borrow(self) -> tuple[AsyncPool, AsyncConnection]:
+    async def _put_back(self) -> None:
+        """Give the pool what lies outside of it."""
+        while connection := self._spares.take():
+            await connection.home.putconn(connection)
+
+    async def _renewed(self, connection: OwnAsyncConnection) -> OwnAsyncConnection:
+        await connection.close()
+        await asyncio.shield(connection.home.putconn(connection))
+        return await self._borrow()
+
+    async def _borrow(self) -> OwnAsyncConnection:
+        self._spares.asking.append(None)
+        try:
+            pool, connection = await self._ask()
+        finally:
+            self._spares.asking.pop()
+        connection.came_from(pool)
+        return connection
+
+    async def _ask(self) -> tuple[AsyncPool, OwnAsyncConnection]:
         while True:
             pool = await self._opened()
             try:
@@ -241,8 +269,6 @@ class AsyncOwnPool:
                 raise
 
     async def _opened(self) -> AsyncPool:
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         pool = self._pool
         if pool is not None:
             return pool
@@ -263,11 +289,15 @@ class AsyncOwnPool:
     async def _discard(self, pool: AsyncPool) -> None:
         if self._pool is pool:
             self._pool = None
-        await asyncio.shield(pool.close(timeout=1))
+        await asyncio.shield(self._close(pool, timeout=1))
+
+    async def _close(self, pool: AsyncPool, timeout: float = 5) -> None:
+        await self._put_back()
+        await pool.close(timeout)
 
     def _leave_to_parent(self) -> None:
-        _inherited.append(self._pool)
-        self._pool, self._lock, self._owner = None, asyncio.Lock(), os.getpid()
+        _inherited.append((self._pool, self._spares))
+        self._pool, self._spares, self._lock, self._owner = None, Spares(), asyncio.Lock(), os.getpid()
 
     async def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
@@ -276,4 +306,4 @@ class AsyncOwnPool:
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
-            await pool.close()
+            await self._close(pool)
