@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -28,6 +29,7 @@ MAX_LIMIT = 10_000
 MAX_SEQ = 2**128 - 1  # as SQS counts
 MAX_TOKEN_LENGTH = 16_384
 
+_NUMBERS = (float, int)
 _QUEUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _RESERVED = re.compile(r"public|information_schema|pg_.*|sqlite.*")
 
@@ -158,6 +160,20 @@ def check_delay(value: object) -> float:
     return seconds
 
 
+def check_claim(worker_id: object, visibility: object, min_priority: object) -> tuple[str, float, int]:
+    """Return the arguments of a claim, checked by `check_id`, `check_visibility` and `check_priority`."""
+    if type(worker_id) is str and type(visibility) in _NUMBERS and type(min_priority) is int:
+        return _known_claim(worker_id, visibility, min_priority)  # a worker says the same all day
+    return _check_claim(worker_id, visibility, min_priority)
+
+
+def _check_claim(worker_id: object, visibility: object, min_priority: object) -> tuple[str, float, int]:
+    return check_id("worker_id", worker_id), check_visibility(visibility), check_priority("min_priority", min_priority)
+
+
+_known_claim = lru_cache(maxsize=1024, typed=True)(_check_claim)
+
+
 def check_lease(value: object) -> Lease:
     """Return the lease, or say that it is none: one that was made by hand may hold anything.
 
@@ -166,9 +182,13 @@ def check_lease(value: object) -> Lease:
     """
     if not isinstance(value, Lease):
         raise TypeError(f"lease must be a Lease, as claim() returns it: {_shown(value)}")
-    group_id = check_id("lease.group_id", value.group_id)
-    token = _text("lease.token", value.token)
-    seq = _integer("lease.seq", value.seq, 0, MAX_SEQ)
+    group_id, token, seq = value.group_id, value.token, value.seq
+    if type(group_id) is not str or not group_id.isascii() or not 0 < len(group_id) <= MAX_ID_BYTES or "\0" in group_id:
+        group_id = check_id("lease.group_id", group_id)
+    if type(token) is not str:
+        token = _text("lease.token", token)
+    if type(seq) is not int or not 0 <= seq <= MAX_SEQ:
+        seq = _integer("lease.seq", seq, 0, MAX_SEQ)
     if not token.isascii() or "\0" in token or len(token) > MAX_TOKEN_LENGTH:
         raise LeaseLost(group_id, seq)  # now, so that no driver stumbles over it
     if group_id is value.group_id and token is value.token:

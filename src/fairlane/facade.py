@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from fairlane import contract
 from fairlane.backends import load
@@ -13,10 +13,15 @@ from fairlane.codec import Codec
 from fairlane.errors import TransportClosed
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.operations import Operations
-from fairlane.program import Program, T, run, run_async
+from fairlane.program import run, run_async
 
 STARTUP_TIMEOUT = 5.0
 """Seconds for which a new transport waits for a server that is not up yet."""
+
+
+def refuse(request: Any) -> NoReturn:
+    """Stand in for the executor of a closed transport."""
+    raise TransportClosed()
 
 
 class SyncFacade:
@@ -61,7 +66,7 @@ class SyncFacade:
         made = cls.__new__(cls)
         made._assemble(backend.core(name), backend.executor.from_url(url, name, **options), codec)
         try:
-            made._run(made._operations.start(startup_timeout))
+            run(made._operations.start(startup_timeout), made._execute)
         except BaseException:
             made.close()
             raise
@@ -70,12 +75,7 @@ class SyncFacade:
     def _assemble(self, core: Core, executor: Executor, codec: Codec | None) -> None:
         self._operations = Operations(core, codec)
         self._executor = executor
-        self._closed = False
-
-    def _run(self, program: Program[T]) -> T:
-        if self._closed:
-            raise TransportClosed()
-        return run(program, self._executor.execute)
+        self._execute: Callable[[Any], Any] = executor.execute
 
     @property
     def queue(self) -> str:
@@ -100,7 +100,7 @@ class SyncFacade:
         Raises:
             EventEncodingError: the event cannot be stored; nothing was written.
         """
-        return self._run(self._operations.publish(group_id, event, priority, dedup_id))
+        return run(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
     def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None:
         """Lease the oldest message of the group that has waited longest, or return None when nothing is deliverable.
@@ -113,7 +113,7 @@ class SyncFacade:
         Raises:
             EventDecodingError: the message is leased, but the codec cannot decode it; the error holds the lease.
         """
-        return self._run(self._operations.claim(worker_id, visibility, min_priority))
+        return run(self._operations.claim(worker_id, visibility, min_priority), self._execute)
 
     def ack(self, lease: Lease) -> None:
         """Finish the leased message for good and free its group.
@@ -121,7 +121,7 @@ class SyncFacade:
         Raises:
             LeaseLost: the lease no longer holds; nothing was changed.
         """
-        self._run(self._operations.ack(lease))
+        run(self._operations.ack(lease), self._execute)
 
     def nack(self, lease: Lease, delay: float = 0.0) -> None:
         """Return the message to the head of its group.
@@ -132,7 +132,7 @@ class SyncFacade:
         Raises:
             LeaseLost: the lease no longer holds; nothing was changed.
         """
-        self._run(self._operations.nack(lease, delay))
+        run(self._operations.nack(lease, delay), self._execute)
 
     def extend(self, lease: Lease, visibility: float) -> Lease:
         """Let the lease end `visibility` seconds from now and return it anew; the token stays.
@@ -143,12 +143,12 @@ class SyncFacade:
         Raises:
             LeaseLost: the lease no longer holds; nothing was changed.
         """
-        return self._run(self._operations.extend(lease, visibility))
+        return run(self._operations.extend(lease, visibility), self._execute)
 
     def close(self) -> None:
         """Release the connections that this transport opened; a client handed in stays open. May be called again."""
-        if not self._closed:
-            self._closed = True
+        if self._execute is not refuse:
+            self._execute = refuse
             self._executor.close()
 
     def __enter__(self) -> Self:
@@ -168,15 +168,15 @@ class SyncInspector:
 
     def queue(self) -> QueueStatus:
         """Return the queue's figures."""
-        return self._transport._run(self._transport._operations.queue_status())
+        return run(self._transport._operations.queue_status(), self._transport._execute)
 
     def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
         """Return up to `limit` (1 to 10,000) groups in the order of the line, those that are claimable first."""
-        return self._transport._run(self._transport._operations.group_status(limit))
+        return run(self._transport._operations.group_status(limit), self._transport._execute)
 
     def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
         """Return up to `limit` (1 to 10,000) messages of a group, its head first."""
-        return self._transport._run(self._transport._operations.message_status(group_id, limit))
+        return run(self._transport._operations.message_status(group_id, limit), self._transport._execute)
 
 
 class AsyncFacade:
@@ -207,7 +207,7 @@ class AsyncFacade:
         made = cls.__new__(cls)
         made._assemble(backend.core(name), backend.async_executor.from_url(url, name, **options), codec)
         try:
-            await made._run(made._operations.start(startup_timeout))
+            await run_async(made._operations.start(startup_timeout), made._execute)
         except BaseException:
             await made.close()
             raise
@@ -216,12 +216,7 @@ class AsyncFacade:
     def _assemble(self, core: Core, executor: AsyncExecutor, codec: Codec | None) -> None:
         self._operations = Operations(core, codec)
         self._executor = executor
-        self._closed = False
-
-    async def _run(self, program: Program[T]) -> T:
-        if self._closed:
-            raise TransportClosed()
-        return await run_async(program, self._executor.execute)
+        self._execute: Callable[[Any], Awaitable[Any]] = executor.execute
 
     @property
     def queue(self) -> str:
@@ -235,31 +230,31 @@ class AsyncFacade:
 
     async def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int:
         """Append an event to a group's queue and return the message's seq; see `SyncFacade.publish`."""
-        return await self._run(self._operations.publish(group_id, event, priority, dedup_id))
+        return await run_async(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
     async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None:
         """Lease the oldest message of the group that has waited longest, or None; see `SyncFacade.claim`.
 
         A cancelled claim may have leased a message that nobody received: its lease expires by itself.
         """
-        return await self._run(self._operations.claim(worker_id, visibility, min_priority))
+        return await run_async(self._operations.claim(worker_id, visibility, min_priority), self._execute)
 
     async def ack(self, lease: Lease) -> None:
         """Finish the leased message for good and free its group; see `SyncFacade.ack`."""
-        await self._run(self._operations.ack(lease))
+        await run_async(self._operations.ack(lease), self._execute)
 
     async def nack(self, lease: Lease, delay: float = 0.0) -> None:
         """Return the message to the head of its group; see `SyncFacade.nack`."""
-        await self._run(self._operations.nack(lease, delay))
+        await run_async(self._operations.nack(lease, delay), self._execute)
 
     async def extend(self, lease: Lease, visibility: float) -> Lease:
         """Let the lease end `visibility` seconds from now and return it anew; see `SyncFacade.extend`."""
-        return await self._run(self._operations.extend(lease, visibility))
+        return await run_async(self._operations.extend(lease, visibility), self._execute)
 
     async def close(self) -> None:
         """Release the connections that this transport opened; a client handed in stays open. May be called again."""
-        if not self._closed:
-            self._closed = True
+        if self._execute is not refuse:
+            self._execute = refuse
             await self._executor.close()
 
     async def __aenter__(self) -> Self:
@@ -279,12 +274,12 @@ class AsyncInspector:
 
     async def queue(self) -> QueueStatus:
         """Return the queue's figures."""
-        return await self._transport._run(self._transport._operations.queue_status())
+        return await run_async(self._transport._operations.queue_status(), self._transport._execute)
 
     async def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
         """Return up to `limit` (1 to 10,000) groups in the order of the line, those that are claimable first."""
-        return await self._transport._run(self._transport._operations.group_status(limit))
+        return await run_async(self._transport._operations.group_status(limit), self._transport._execute)
 
     async def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
         """Return up to `limit` (1 to 10,000) messages of a group, its head first."""
-        return await self._transport._run(self._transport._operations.message_status(group_id, limit))
+        return await run_async(self._transport._operations.message_status(group_id, limit), self._transport._execute)

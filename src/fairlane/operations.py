@@ -62,12 +62,11 @@ class Operations:
         return self._when_ready(self.core.publish(group_id, payload, priority, dedup_id))
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
-        worker_id = contract.check_id("worker_id", worker_id)
-        visibility = contract.check_visibility(visibility)
-        min_priority = contract.check_priority("min_priority", min_priority)
+        worker_id, visibility, min_priority = contract.check_claim(worker_id, visibility, min_priority)
         if self._selective:
             self.core.check_arguments("claim", {"min_priority": min_priority})
-        lease = yield from self._when_ready(self.core.claim(worker_id, visibility, min_priority))
+        program = self.core.claim(worker_id, visibility, min_priority)
+        lease = yield from program if self._ready else self._after_check(program)
         if lease is None:
             return None
         try:
@@ -78,8 +77,8 @@ class Operations:
         return lease
 
     def ack(self, lease: Lease) -> Program[None]:
-        lease = contract.check_lease(lease)
-        return self._when_ready(self.core.ack(lease))
+        program = self.core.ack(contract.check_lease(lease))
+        return program if self._ready else self._after_check(program)
 
     def nack(self, lease: Lease, delay: float) -> Program[None]:
         lease = contract.check_lease(lease)

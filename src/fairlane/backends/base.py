@@ -12,17 +12,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar, Protocol, Self
 from uuid import uuid4
 
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, LeaseLost, SchemaNotReady
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, new_lease
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, instant, new_lease
 from fairlane.program import Call, Program
 
 Rows = Sequence[Sequence[Any]]
-_from_timestamp = datetime.fromtimestamp
+MAX_BIGINT = 2**63 - 1
 FRESH = "fairlane:"
 """What a dedup id begins with that no caller gave."""
 
@@ -130,13 +130,11 @@ class ProcedureCore(Core):
     client_tokens: ClassVar[bool] = False
     """The client makes the claim token: because the server has no source of it, or a request may be applied twice."""
 
+    names_message: ClassVar[bool] = False
+    """A fence names its message too: a claim that arrives once more can lease another one under the same token."""
+
     sent_twice: ClassVar[bool] = False
     """A publish may be applied although its answer was lost, and is then sent again: it carries an id of its own."""
-
-    @staticmethod
-    def instant(value: Any) -> datetime:
-        """Turn a time of this backend into a UTC datetime; here from microseconds since the epoch."""
-        return _from_timestamp(int(value) / 1e6, UTC)  # exact: a float holds microseconds until the year 2255
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
@@ -173,27 +171,27 @@ class ProcedureCore(Core):
         if not rows:
             return None
         group_id, seq, event, token, attempts, published_at, expires_at = rows[0]
-        instant = self.instant
         return new_lease(
-            group_id, event, int(seq), str(token), int(attempts), instant(published_at), instant(expires_at)
+            group_id, event, int(seq), str(token), int(attempts), published_at=published_at, expires_at=expires_at
         )
 
     def ack(self, lease: Lease) -> Program[Any]:
-        return self._fenced("ack", lease, self.fence(lease))
+        return self._fenced("ack", lease)
 
     def nack(self, lease: Lease, delay: float) -> Program[Any]:
-        return self._fenced("nack", lease, self.fence(lease) | {"p_delay": delay})
+        return self._fenced("nack", lease, p_delay=delay)
 
     def extend(self, lease: Lease, visibility: float) -> Program[datetime]:
-        rows = yield from self._fenced("extend", lease, self.fence(lease) | {"p_visibility": visibility})
-        return self.instant(rows[0][0])
+        rows = yield from self._fenced("extend", lease, p_visibility=visibility)
+        return instant(rows[0][0])
 
-    def fence(self, lease: Lease) -> dict[str, Any]:
-        """Return the arguments by which the server tells whether the lease still holds."""
-        return {"p_group_id": lease.group_id, "p_token": lease.token}
-
-    def _fenced(self, operation: str, lease: Lease, arguments: dict[str, Any]) -> Program[Rows]:
+    def _fenced(self, operation: str, lease: Lease, **more: Any) -> Program[Rows]:
         """Call an operation that only the holder of the token may do."""
+        arguments = {"p_group_id": lease.group_id, "p_token": lease.token, **more}
+        if self.names_message:
+            if lease.seq > MAX_BIGINT:
+                raise LeaseLost(lease.group_id, lease.seq)
+            arguments["p_seq"] = lease.seq
         try:
             rows = yield from self._call(operation, arguments)
         except LeaseGone as gone:
@@ -216,7 +214,7 @@ class ProcedureCore(Core):
 
     def _message(self, row: Sequence[Any]) -> MessageStatus:
         group_id, seq, state, position, attempts, dedup_id, published_at, age_seconds, event = row
-        when = self.instant(published_at)
+        when = instant(published_at)
         if self.sent_twice and dedup_id is not None and _MADE_HERE.fullmatch(dedup_id):
             dedup_id = None
         return MessageStatus(group_id, seq, state, position, attempts, dedup_id, when, age_seconds, event)

@@ -21,7 +21,7 @@ from fairlane.backends.http_address import RETRY_SECONDS
 from fairlane.backends.libsql_address import Address, locate
 from fairlane.backends.libsql_http import Client, LoopThread
 from fairlane.backends.libsql_wire import Refused, Script, Wire, delivered, is_write
-from fairlane.backends.sqlite_family import FamilyCore
+from fairlane.backends.sqlite_family import SentTwiceCore
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady, TransportClosed
 from fairlane.model import Revision
@@ -31,7 +31,7 @@ from fairlane.templates import literal
 _NEVER_TWICE = frozenset({"ack", "nack", "extend"})
 
 
-class LibsqlCore(FamilyCore):
+class LibsqlCore(SentTwiceCore):
     """The stored operations of a queue in libSQL.
 
     A claim sent twice finds the lease that it has made, by its token. A publish finds its message by its dedup id, or
@@ -39,8 +39,6 @@ class LibsqlCore(FamilyCore):
     that may have been applied is not sent again: its answer would be LeaseLost, and would look like somebody else's
     doing. Nor is an extend, whose caller counts from the moment of the call.
     """
-
-    sent_twice = True
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         request = Call(operation, arguments or {})

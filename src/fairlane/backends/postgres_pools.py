@@ -6,7 +6,6 @@ Each runs a statement as a transaction of its own, without a round trip more (au
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import psycopg
 import psycopg_pool
 from psycopg import conninfo
 
+from fairlane.backends import forks
 from fairlane.backends.base import Rows
 from fairlane.backends.postgres_errors import broken, check_encoding
 from fairlane.backends.postgres_spares import OwnAsyncConnection, OwnConnection, Spares
@@ -29,9 +29,6 @@ Arguments = Mapping[str, Any]
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to connect, unless the URL says otherwise."""
-
-_inherited: list[object] = []
-"""Pools of a parent process. A forked child must not use or close their connections, so they are kept."""
 
 
 class Lender(Protocol):
@@ -104,16 +101,14 @@ class OwnPool:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._pool: Pool | None = None
         self._spares: Spares[OwnConnection] = Spares()
         self._closed = False
+        forks.watch(self)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, which is a transaction of its own."""
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         connection = self._spares.take()
         if connection is None:
             connection = self._borrow()
@@ -189,14 +184,14 @@ class OwnPool:
         self._put_back()
         pool.close(timeout=1)
 
-    def _leave_to_parent(self) -> None:
-        _inherited.append((self._pool, self._spares))
-        self._pool, self._spares, self._lock, self._owner = None, Spares(), threading.Lock(), os.getpid()
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left = self._pool, self._spares
+        self._pool, self._spares, self._lock = None, Spares(), threading.Lock()
+        return left
 
     def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
@@ -210,16 +205,14 @@ class AsyncOwnPool:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._owner = os.getpid()
         self._lock = asyncio.Lock()
         self._pool: AsyncPool | None = None
         self._spares: Spares[OwnAsyncConnection] = Spares()
         self._closed = False
+        forks.watch(self)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, which is a transaction of its own; its connection survives a cancelled caller."""
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         connection = self._spares.take()
         if connection is None:
             connection = await self._borrow()
@@ -295,14 +288,14 @@ class AsyncOwnPool:
         await self._put_back()
         await pool.close(timeout)
 
-    def _leave_to_parent(self) -> None:
-        _inherited.append((self._pool, self._spares))
-        self._pool, self._spares, self._lock, self._owner = None, Spares(), asyncio.Lock(), os.getpid()
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left = self._pool, self._spares
+        self._pool, self._spares, self._lock = None, Spares(), asyncio.Lock()
+        return left
 
     async def close(self) -> None:
         """Close the connections; those lent out close when they come back."""
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:

@@ -19,7 +19,7 @@ import urllib3
 from fairlane.backends.base import Backend, Rows
 from fairlane.backends.rqlite_address import Address, locate
 from fairlane.backends.rqlite_wire import Batch, Refused, Wire, delivered
-from fairlane.backends.sqlite_family import FamilyCore
+from fairlane.backends.sqlite_family import SentTwiceCore
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady, TransportClosed
 from fairlane.program import Call, Program
@@ -30,7 +30,7 @@ CONNECTIONS = 64
 _NEVER_TWICE = frozenset({"ack", "nack"})
 
 
-class RqliteCore(FamilyCore):
+class RqliteCore(SentTwiceCore):
     """The stored operations of a queue in rqlite.
 
     A claim sent twice finds the lease that it has made, by its token. A publish finds its message by its dedup id, or
@@ -38,8 +38,6 @@ class RqliteCore(FamilyCore):
     twice extends twice. An ack or a nack that may have been applied is not sent again: its answer would be LeaseLost,
     and would look like somebody else's doing.
     """
-
-    sent_twice = True
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         request = Call(operation, arguments or {})

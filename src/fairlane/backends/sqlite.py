@@ -7,14 +7,17 @@ at the queue, so that a long look holds nobody up.
 
 from __future__ import annotations
 
+import random
 import sqlite3
+import time
 from typing import Any, Self
 
 import aiosqlite
 
-from fairlane.backends.base import Backend, Rows, check_options
-from fairlane.backends.sqlite_family import Busy, FamilyCore, Statements
+from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
+from fairlane.backends.sqlite_family import Statements
 from fairlane.backends.sqlite_file import (
+    PAUSE,
     Location,
     Opener,
     check_version,
@@ -29,7 +32,7 @@ from fairlane.backends.sqlite_file import (
 from fairlane.backends.sqlite_lanes import AsyncLane, GivenAsyncLane, GivenLane, Lane, OwnAsyncLane, OwnLane
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
-from fairlane.program import Call
+from fairlane.program import Call, Program, Sleep, run, run_async
 
 __all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
 
@@ -37,10 +40,8 @@ _LOOKS = frozenset({"queue_status", "group_status", "message_status"})
 _COUNTS = frozenset({"ack", "nack"})
 
 
-class SqliteCore(FamilyCore):
+class SqliteCore(ProcedureCore):
     """The stored operations of a queue in an SQLite file. It makes the tokens, since no request is sent twice."""
-
-    client_tokens = False
 
 
 class _Requests:
@@ -52,7 +53,20 @@ class _Requests:
         self._location = location
         self.statements = Statements(queue, "sqlite")
 
-    def answer(self, error: sqlite3.Error, request: Call) -> Rows:
+    def insist(self, request: Call, error: sqlite3.Error) -> Program[Rows]:
+        """Send a request again that was refused because others had the file; tell what any other error means."""
+        began = time.monotonic()
+        while is_busy(error) and self._location and time.monotonic() - began < self._location.busy_timeout:
+            yield Sleep(random.uniform(*PAUSE))
+            try:
+                rows: Rows = yield request
+            except sqlite3.Error as again:
+                error = again
+            else:
+                return rows
+        return self._answer(error, request)
+
+    def _answer(self, error: sqlite3.Error, request: Call) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
         if self._absent(error):
             if request.operation == "revision":
@@ -62,8 +76,6 @@ class _Requests:
         known = translate(error, host)
         if known is None:
             raise error
-        if is_busy(error) and self._location:
-            raise Busy(known, self._location.busy_timeout) from error
         raise known from error
 
     def _absent(self, error: sqlite3.Error) -> bool:
@@ -78,6 +90,7 @@ class SqliteExecutor:
 
     def __init__(self, requests: _Requests, writer: Lane, looker: Lane) -> None:
         self._requests = requests
+        self._statements = requests.statements
         self._writer = writer
         self._looker = looker
 
@@ -99,12 +112,15 @@ class SqliteExecutor:
 
     def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
-        operation = request.operation
-        lane = self._looker if operation in _LOOKS else self._writer
         try:
-            return lane.run(self._requests.statements[request], request.arguments, operation in _COUNTS)
+            return self._attempt(request)
         except sqlite3.Error as error:
-            return self._requests.answer(error, request)
+            program = self._requests.insist(request, error)
+        return run(program, self._attempt)
+
+    def _attempt(self, request: Call) -> Rows:
+        lane = self._looker if request.operation in _LOOKS else self._writer
+        return lane.run(self._statements[request], request.arguments, request.operation in _COUNTS)
 
     def close(self) -> None:
         """Close the connections that were opened here."""
@@ -117,6 +133,7 @@ class AsyncSqliteExecutor:
 
     def __init__(self, requests: _Requests, writer: AsyncLane, looker: AsyncLane) -> None:
         self._requests = requests
+        self._statements = requests.statements
         self._writer = writer
         self._looker = looker
 
@@ -138,12 +155,15 @@ class AsyncSqliteExecutor:
 
     async def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
-        operation = request.operation
-        lane = self._looker if operation in _LOOKS else self._writer
         try:
-            return await lane.run(self._requests.statements[request], request.arguments, operation in _COUNTS)
+            return await self._attempt(request)
         except sqlite3.Error as error:
-            return self._requests.answer(error, request)
+            program = self._requests.insist(request, error)
+        return await run_async(program, self._attempt)
+
+    async def _attempt(self, request: Call) -> Rows:
+        lane = self._looker if request.operation in _LOOKS else self._writer
+        return await lane.run(self._statements[request], request.arguments, request.operation in _COUNTS)
 
     async def close(self) -> None:
         """Close the connections that were opened here."""

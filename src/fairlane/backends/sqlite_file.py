@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from fairlane.backends.base import check_options
-from fairlane.backends.sqlite_family import PAUSE
 from fairlane.errors import BackendFull, BackendUnavailable, ConfigurationError, EventTooLarge, FairlaneError
 from fairlane.urls import options_of, split_url
 
@@ -26,6 +25,9 @@ MIGRATION_TIMEOUT = 60.0
 
 IN_THE_WAY = "if something of another application has a name that the queue needs, choose another name for the queue"
 
+PAUSE = (0.0003, 0.002)
+"""Seconds between two tries, at random: waiters with even odds, where SQLite's own growing pauses starve some."""
+
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
@@ -35,8 +37,8 @@ class Location:
 
     Attributes:
         path: absolute, so that a later change of the working directory does not matter.
-        synchronous: `full` keeps every accepted message through a power failure; `normal` may lose the last ones, and
-            saves a sync of the disk for every operation; `extra` as SQLite's documentation says.
+        synchronous: `full` keeps what was published, acked, given back or extended through a power failure, and may
+            forget the last claims; `extra` keeps claims too; `normal` may forget the last operations of all kinds.
         busy_timeout: seconds to go on asking while other connections hold the file.
     """
 
@@ -111,14 +113,45 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
-def open_file(location: Location, *, create: bool = False, timeout: float = 0.0) -> sqlite3.Connection:
+class QueueConnection(sqlite3.Connection):
+    """A connection to a queue's file, which lets only those operations wait for the disk that must outlive a power
+    failure. A claim need not: its worker, on the same machine, does not outlive it either. So the message is claimable
+    again at once, and what is lost of it is one of its attempts.
+
+    Attributes:
+        hurries: whether it does so. WAL alone keeps a file whole without a sync for each commit.
+        waits: whether the next commit waits for the disk.
+    """
+
+    hurries = False
+    waits = True
+
+    def execute(self, sql: str, arguments: Any = (), /) -> sqlite3.Cursor:
+        """Run a statement; only a claim names a worker."""
+        if self.hurries and self.waits is ("p_worker_id" in arguments):
+            # as a script, since the driver keeps statements, and to run a kept pragma again does nothing
+            self.executescript("pragma synchronous = normal" if self.waits else "pragma synchronous = full")
+            self.waits = not self.waits
+        return _execute(self, sql, arguments)
+
+
+_execute = sqlite3.Connection.execute
+
+
+def open_file(location: Location, *, create: bool = False, timeout: float = 0.0) -> QueueConnection:
     """Open a connection that commits every statement by itself.
 
     Without `create` a missing file stays missing. The connection may move between threads, one at a time.
     """
     uri = f"{location.path.as_uri()}?mode={'rwc' if create else 'rw'}"
     connection = sqlite3.connect(
-        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+        uri,
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=QueueConnection,
     )
     try:
         _prefer_wal(connection)
@@ -138,9 +171,12 @@ class Opener:
         self._location = location
         self._path = str(location.path)
 
-    def __call__(self) -> sqlite3.Connection:
+    def __call__(self) -> QueueConnection:
         """Open a connection."""
-        return open_file(self._location)
+        connection = open_file(self._location)
+        if self._location.synchronous == "full":
+            connection.hurries = connection.execute("pragma journal_mode").fetchall()[0][0] == "wal"
+        return connection
 
     def identity(self) -> tuple[int, int] | None:
         """Return what is at the path now, None if nothing is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import aiosqlite
 
+from fairlane.backends import forks
 from fairlane.backends.base import Rows
 from fairlane.backends.sqlite_file import Opener, primary_code
 from fairlane.errors import ConfigurationError, TransportClosed
@@ -22,9 +22,6 @@ _LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLI
 
 LOOK_AGAIN = 0.05
 """Seconds for which the file at the path is taken to be the one that is open. Asking costs as much as half an ack."""
-
-_inherited: list[object] = []
-"""Connections of a parent process. SQLite forbids using or closing them in a forked child, so they are kept."""
 
 
 class Lane(Protocol):
@@ -47,16 +44,14 @@ class OwnLane:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._lock = threading.Lock()
-        self._owner = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._look_at = 0.0
         self._closed = False
+        forks.watch(self)
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement; it is committed when this returns."""
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         with self._lock:
             if self._closed:
                 raise TransportClosed()
@@ -79,8 +74,6 @@ class OwnLane:
 
     def close(self) -> None:
         """Close the connection, once whoever uses it is done."""
-        if self._owner != os.getpid():
-            self._leave_to_parent()
         with self._lock:
             self._closed = True
             self._drop()
@@ -90,9 +83,10 @@ class OwnLane:
         if connection is not None:
             connection.close()
 
-    def _leave_to_parent(self) -> None:
-        _inherited.append(self._connection)
-        self._connection, self._lock, self._owner = None, threading.Lock(), os.getpid()
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left, self._connection, self._lock = self._connection, None, threading.Lock()
+        return left
 
 
 class GivenLane:
@@ -139,6 +133,7 @@ class OwnAsyncLane:
         self._file: tuple[int, int] | None = None
         self._look_at = 0.0
         self._closed = False
+        forks.watch(self)
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement; it is committed when this returns."""
@@ -182,6 +177,11 @@ class OwnAsyncLane:
     def _opened(self, opening: asyncio.Task[aiosqlite.Connection]) -> None:
         if (opening.cancelled() or opening.exception()) and self._opening is opening:
             self._opening = None
+
+    def leave_to_parent(self) -> object:
+        """Begin anew, since the connection's thread is not here either; see `forks`."""
+        left, self._opening = self._opening, None
+        return left
 
     async def close(self) -> None:
         """Close the connection after the statements that wait for it."""

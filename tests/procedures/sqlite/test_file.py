@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
+import itertools
 import multiprocessing
 import os
 import sqlite3
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import aiosqlite
 import pytest
@@ -47,6 +49,45 @@ def path_of(url: str) -> str:
 
 def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
+
+
+def level_of(connection: sqlite3.Connection) -> int:
+    """What `synchronous` is just now. A text of its own each time: one that was kept would answer as it did before."""
+    text = f"pragma synchronous -- {uuid4()}"
+    return sqlite3.Connection.execute(connection, text).fetchall()[0][0]
+
+
+async def waits_for_the_disk(url: str, twin: str) -> set[str]:
+    """The operations whose commits wait for the disk, each tried after every other."""
+    queue = fairlane.connect(url) if twin == "sync" else await fairlane.connect_async(url)
+    found: dict[str, set[bool]] = {}
+
+    async def call(operation, *arguments):
+        answer = getattr(queue, operation)(*arguments)
+        answer = await answer if twin == "async" else answer
+        lane = queue._executor._writer
+        connection = lane._connection if twin == "sync" else lane._opening.result()._conn
+        found.setdefault(operation, set()).add(level_of(connection) >= 2)
+        return answer
+
+    for number in range(40):
+        await call("publish", f"g{number}", 0)
+    lease = None
+    for first, second in itertools.product(("publish", "claim", "ack", "nack", "extend"), repeat=2):
+        for operation in (first, second):
+            if operation == "publish":
+                await call("publish", "g", 0)
+            elif operation == "claim":
+                lease = await call("claim", "w", 60)
+            else:
+                lease = lease or await call("claim", "w", 60)
+                await call(operation, lease, *((60,) if operation == "extend" else ()))
+                lease = lease if operation == "extend" else None
+    assert all(len(answers) == 1 for answers in found.values()), "it depends on what came before"
+    answer = queue.close()
+    if twin == "async":
+        await answer
+    return {operation for operation, answers in found.items() if True in answers}
 
 
 class TestUrls:
@@ -106,6 +147,32 @@ class TestUrls:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
             assert queue._executor._writer._connection.execute("pragma synchronous").fetchone() == (2,)
+
+    @pytest.mark.parametrize("twin", ["sync", "async"])
+    @pytest.mark.parametrize(
+        ("synchronous", "waiting"),
+        [
+            ("full", {"publish", "ack", "nack", "extend"}),
+            ("extra", {"publish", "claim", "ack", "nack", "extend"}),
+            ("normal", set()),
+        ],
+    )
+    def test_only_a_claim_may_be_forgotten_in_a_power_failure(self, url, twin, synchronous, waiting):
+        """Guards against the one connection that does both being left in the wrong state."""
+        assert asyncio.run(waits_for_the_disk(f"{url}?synchronous={synchronous}", twin)) == waiting
+
+    def test_without_wal_every_operation_waits(self, url):
+        """A rollback journal that was not synced may leave a broken file behind."""
+        with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
+            other.execute("pragma journal_mode = delete").fetchall()
+            other.execute("begin immediate")  # keeps the file as it is
+            with fairlane.connect(url) as queue:
+                other.execute("rollback")
+                queue.publish("g", 1)
+                assert queue.claim("w", 60)
+                connection = queue._executor._writer._connection
+                assert level_of(connection) == 2
+                assert connection.execute("pragma journal_mode").fetchall() == [("delete",)]
 
     def test_an_old_sqlite_is_refused(self, url, monkeypatch):
         monkeypatch.setattr(sqlite_file.sqlite3, "sqlite_version_info", (3, 34, 1))
