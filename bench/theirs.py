@@ -42,6 +42,10 @@ class Theirs:
     def fill(self) -> None:
         raise NotImplementedError
 
+    def renew(self) -> bool:
+        """Use a fresh connection, where that makes a difference; tell whether."""
+        return False
+
     def claim(self) -> Any:
         """Claim once; there is always something."""
         return self.transport.claim("bench", 60, self.case.floor)
@@ -106,6 +110,16 @@ class TheirPostgres(Theirs):
                     (prefix, priority, *lock, count),
                 )
             connection.execute(f"vacuum analyze {messages}, {groups}")
+
+    def renew(self) -> bool:
+        """Use a fresh connection: one server process each, as `claim.py` says."""
+        import psycopg
+        from harel.engine.transport.postgres import PostgresTransport
+
+        self.transport.close()
+        connection = psycopg.connect(os.environ["FAIRLANE_TEST_POSTGRES_URL"])
+        self.transport = PostgresTransport(connection, prefix=self.prefix, create_schema=False)
+        return True
 
 
 class TheirRedis(Theirs):
