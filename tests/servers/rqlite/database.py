@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from .bodies import Changed, Failed, Result, Rows, Statement, Value
-from .tokens import numbered, placeholders, statements, tokens
+from .tokens import REMEMBERED_LENGTH, numbered, placeholders, statements, tokens
 
 Kind = Literal["execute", "query", "request"]
 
@@ -247,12 +248,19 @@ def _bindings(
 
 def _source(sql: str, column: str) -> str:
     """The table's column behind a result column: `n` for `n as age`, nothing for an expression with a name."""
+    return (_known_source if len(sql) < REMEMBERED_LENGTH else _look_for_source)(sql, column)
+
+
+def _look_for_source(sql: str, column: str) -> str:
     found = tokens(sql)
     for at, token in enumerate(found[:-1]):
         if at > 1 and token.word == "as" and found[at + 1].text.strip('"').lower() == column.lower():
             plain = found[at - 1].kind == "word" and found[at - 2].word in (",", "select", "distinct", "returning", ".")
             return found[at - 1].text if plain else ""
     return column
+
+
+_known_source = functools.lru_cache(maxsize=2048)(_look_for_source)
 
 
 def _unbound(names: list[str | None]) -> list[None] | dict[str, None]:

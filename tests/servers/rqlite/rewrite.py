@@ -14,12 +14,13 @@ sqlite_master differs there in blanks and quotes.
 
 from __future__ import annotations
 
+import functools
 import random
 import secrets
 import time
 from dataclasses import dataclass
 
-from .tokens import Token, statements, tokens
+from .tokens import REMEMBERED_LENGTH, Token, statements, tokens
 
 Tokens = tuple[Token, ...]
 
@@ -50,29 +51,45 @@ class Processed:
 
 def process(sql: str, *, rewrite_time: bool = True, rewrite_random: bool = True) -> Processed:
     """One statement as rqlite would put it into its log."""
+    if len(sql) < REMEMBERED_LENGTH:
+        lasting = _lasting(sql, rewrite_time, rewrite_random)
+        if lasting is not None:
+            return lasting
+    return _process(sql, rewrite_time, rewrite_random)[0]
+
+
+@functools.lru_cache(maxsize=512)
+def _lasting(sql: str, rewrite_time: bool, rewrite_random: bool) -> Processed | None:
+    """The same for a statement that comes out alike every time: a client sends a few of them again and again."""
+    processed, changes = _process(sql, rewrite_time, rewrite_random)
+    return None if changes else processed
+
+
+def _process(sql: str, rewrite_time: bool, rewrite_random: bool) -> tuple[Processed, bool]:
+    """What becomes of it, and whether something was put in that will be different next time."""
     lowered = sql.lower()
     if not (
         RETURNING_MARK in lowered
         or (rewrite_time and any(mark in lowered for mark in TIME_MARKS))
         or (rewrite_random and any(mark in lowered for mark in RANDOM_MARKS))
     ):
-        return Processed(sql, False)
+        return Processed(sql, False), False
     # ParseStatement stops at the first semicolon: what follows is not looked at
     first = next(statements(sql), sql)
     found = tokens(first)
     if not parses(found):
-        return Processed(sql, False)
+        return Processed(sql, False), False
     changes, rewritten = _replacements(found, rewrite_time, rewrite_random)
     returns_rows = any(token.word == "returning" for token in found)
     # `stmts[i].Sql = rwStmt.String()`: a rewritten text consists of the first statement alone
     if not rewritten:
-        return Processed(sql, returns_rows)
+        return Processed(sql, returns_rows), False
     if _verb(found) in ("update", "delete"):
         # rqlite/sql, ast.go: String() of UpdateStatement and DeleteStatement does not print the RETURNING clause, so
         # that the write is carried out and returns nothing; that of InsertStatement does
         at = next((token.start for token in found if token.word == "returning"), len(first))
         first, changes = first[:at], [change for change in changes if change[1] <= at]
-    return Processed(_apply(first, changes), returns_rows)
+    return Processed(_apply(first, changes), returns_rows), bool(changes)
 
 
 def parses(found: Tokens) -> bool:

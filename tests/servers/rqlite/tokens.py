@@ -45,9 +45,13 @@ class Token:
         return self.text.lower() if self.kind in ("word", "mark") else ""
 
 
+REMEMBERED_LENGTH = 20_000
+"""Longer texts are not kept: they are somebody's data."""
+
+
 def tokens(sql: str) -> tuple[Token, ...]:
     """All tokens but blanks and comments."""
-    return _remembered(sql) if len(sql) < 20_000 else _cut(sql)
+    return _remembered(sql) if len(sql) < REMEMBERED_LENGTH else _cut(sql)
 
 
 def _cut(sql: str) -> tuple[Token, ...]:
@@ -63,6 +67,15 @@ _remembered = functools.lru_cache(maxsize=256)(_cut)  # a client sends the same 
 
 def statements(sql: str) -> Iterator[str]:
     """Cut a text at its semicolons, except those inside a trigger's body; a trailing semicolon ends nothing new."""
+    return iter(_parts(sql)) if len(sql) < REMEMBERED_LENGTH else _cut_up(sql)
+
+
+@functools.lru_cache(maxsize=512)
+def _parts(sql: str) -> tuple[str, ...]:
+    return tuple(_cut_up(sql))
+
+
+def _cut_up(sql: str) -> Iterator[str]:
     start = 0
     for token in tokens(sql):
         # sqlite3_complete knows the END of CREATE TRIGGER: https://www.sqlite.org/c3ref/complete.html
@@ -79,6 +92,11 @@ def placeholders(sql: str) -> list[str | None]:
     `?` takes the next number, `?NNN` that number, and a name the number of its first use:
     https://www.sqlite.org/lang_expr.html#varparam
     """
+    return list(_names(sql) if len(sql) < REMEMBERED_LENGTH else _names.__wrapped__(sql))
+
+
+@functools.lru_cache(maxsize=512)
+def _names(sql: str) -> list[str | None]:
     found: list[str | None] = []
     for token in tokens(sql):
         if token.kind != "bind":
