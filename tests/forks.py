@@ -14,7 +14,6 @@ import io
 import json
 import os
 import runpy
-import select
 import signal
 import socket
 import subprocess
@@ -33,8 +32,8 @@ PRELOADED = (
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-_server: tuple[subprocess.Popen[bytes], str] | None = None
-_starting = threading.Lock()
+_started: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+_lock = threading.Lock()
 
 
 def run_module(
@@ -52,15 +51,12 @@ def run_module(
         subprocess.TimeoutExpired: it did not end, and was killed.
     """
     request = {"module": module, "arguments": arguments, "env": dict(env), "cwd": str(cwd or Path.cwd())}
-    with (
-        _readable(stdin) as given,
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-        socket.socket(socket.AF_UNIX) as line,
-    ):
+    line, other_end = socket.socketpair()
+    with _readable(stdin) as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, line:
+        with _lock, other_end:
+            handed = [other_end.fileno(), given.fileno(), out.fileno(), err.fileno()]
+            socket.send_fds(_server(), [b"!"], handed)
         line.settimeout(timeout)
-        line.connect(_address())
-        socket.send_fds(line, [b"!"], [given.fileno(), out.fileno(), err.fileno()])
         line.sendall(json.dumps(request).encode() + b"\n")
         with line.makefile("r") as answers:
             process = int(answers.readline())
@@ -89,56 +85,40 @@ def _readable(data: bytes | None) -> BinaryIO:
     return os.fdopen(reader, "rb")
 
 
-def _address() -> str:
-    """Return where the server of this process listens; start it the first time."""
-    global _server
-    with _starting:
-        if _server is None:
-            path = str(Path(tempfile.mkdtemp(prefix="fairlane-forks-")) / "socket")
-            command = [sys.executable, "-m", "tests.forks", path]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=CHECKOUT)
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n", "the process that forks has not started"
-            _server = process, path
-            atexit.register(_stop, process, path)
-        return _server[1]
+def _server() -> socket.socket:
+    """Return the line to the server of this process; start it the first time."""
+    global _started
+    if _started is None:
+        control, other_end = socket.socketpair()
+        with other_end:
+            # it ends when it finds this process gone, whichever way that went
+            command = [sys.executable, "-m", "tests.forks", str(other_end.fileno())]
+            process = subprocess.Popen(command, pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, cwd=CHECKOUT)
+        _started = process, control
+    return _started[1]
 
 
-def _stop(process: subprocess.Popen[bytes], path: str) -> None:
-    assert process.stdin is not None
-    process.stdin.close()  # its sign to end, which also comes when this process is killed
-    process.wait(10)
-    assert process.stdout is not None
-    process.stdout.close()
-    with suppress(OSError):
-        Path(path).unlink()
-        Path(path).parent.rmdir()
-
-
-def serve(path: str) -> None:
-    """Take requests until stdin ends. Each is served in a fork, which forks once more for the program itself."""
+def serve(control: socket.socket) -> None:
+    """Take requests until nobody is there to send any. Each is served in a fork, which forks once more for the program
+    itself."""
     for name in PRELOADED:
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that serve
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(path)
-        door.listen(64)
-        print("ready", flush=True)
-        while True:
-            readable, _, _ = select.select([door, 0], [], [])
-            if 0 in readable:
-                return
-            line, _ = door.accept()
-            if os.fork() == 0:
-                door.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _attend(line)
-            line.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        sign, handed, _, _ = socket.recv_fds(control, 1, 4)
+        if not sign:
+            return
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _attend(socket.socket(fileno=handed[0]), handed[1:])
+        for number in handed:
+            os.close(number)
 
 
-def _attend(line: socket.socket) -> None:
+def _attend(line: socket.socket, streams: list[int]) -> None:
     """Serve one request, and end."""
-    _, streams, _, _ = socket.recv_fds(line, 1, 3)
     with line.makefile("rw") as file:
         request = json.loads(file.readline())
         process = os.fork()
@@ -158,6 +138,7 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.closerange(3, 64)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(str(request["cwd"]))
@@ -189,4 +170,4 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(socket.socket(fileno=int(sys.argv[1])))
