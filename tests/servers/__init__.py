@@ -32,6 +32,9 @@ SERVERS: dict[str, type[Server]] = {
 # Started when nothing else is asked for: the servers of the backends that exist.
 DEFAULT = ("postgres", "redis", "redis-cluster", "sqld", "rqlite", "elasticmq")
 
+# Started then too, where the machine can run them; the tests of their backends are skipped elsewhere.
+OPTIONAL = ("mongoeco",)
+
 TOOLS = ("luacheck",)
 
-__all__ = ["DEFAULT", "SERVERS", "TOOLS", "Program", "Server", "ServerError", "find_tool", "install_tool"]
+__all__ = ["DEFAULT", "OPTIONAL", "SERVERS", "TOOLS", "Program", "Server", "ServerError", "find_tool", "install_tool"]

@@ -11,9 +11,11 @@ used as it is: nothing is installed, started or stopped for it.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
-from tests.servers import DEFAULT, SERVERS, TOOLS, ServerError, find_tool
+from tests.servers import DEFAULT, OPTIONAL, SERVERS, TOOLS, ServerError, find_tool
+from tests.servers.install import say
 from tests.servers.runner import install, run
 
 
@@ -38,7 +40,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__.partition("\n")[0])
     actions = parser.add_subparsers(dest="action", required=True)
     only = argparse.ArgumentParser(add_help=False)
-    only.add_argument("--only", metavar="NAMES", help=f"of {', '.join(SERVERS)} (default: {','.join(DEFAULT)})")
+    usual = f"{','.join(DEFAULT)}, and {','.join(OPTIONAL)} where it can run"
+    only.add_argument("--only", metavar="NAMES", help=f"of {', '.join(SERVERS)} (default: {usual})")
     running = actions.add_parser("run", parents=[only], help="run a command beside the servers")
     running.add_argument("command", nargs="+", metavar="COMMAND")
     actions.add_parser("install", parents=[only], help="fetch what is missing")
@@ -47,10 +50,24 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def chosen(only: str | None) -> list[str]:
-    names = [name for name in only.split(",") if name] if only is not None else list(DEFAULT)
+    if only is None:
+        return [*DEFAULT, *filter(_is_possible, OPTIONAL)]
+    names = [name for name in only.split(",") if name]
     if unknown := [name for name in names if name not in SERVERS]:
         raise ServerError(f"unknown: {', '.join(unknown)}; there are {', '.join(SERVERS)}")
     return names
+
+
+def _is_possible(name: str) -> bool:
+    """Whether the machine can run an optional server; says why not."""
+    if os.environ.get(SERVERS[name].variable):
+        return True
+    try:
+        SERVERS[name].install()
+    except ServerError as error:
+        say(f"{error}; without {name} the tests that need it are skipped")
+        return False
+    return True
 
 
 def show() -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import DEFAULT, SERVERS, Server, ServerError, base
+from tests.servers import DEFAULT, OPTIONAL, SERVERS, Server, ServerError, base
+from tests.servers.__main__ import chosen
 from tests.servers.fake import Fake
 from tests.servers.process import clean_environment
 
@@ -231,6 +232,23 @@ def test_every_server_listens_on_the_loopback_alone_and_comes_back_on_its_port(n
         assert server.url == url
         assert not set(pids) & set(server.pids)
         assert answers(server.port)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_server_that_the_machine_cannot_run_is_left_out_and_named(name: str, monkeypatch, capsys) -> None:
+    """The others must be tested all the same, and nobody may believe that this one was."""
+
+    def refuse() -> None:
+        raise ServerError("this machine is too old")
+
+    monkeypatch.delenv(SERVERS[name].variable, raising=False)
+    monkeypatch.setattr(SERVERS[name], "install", refuse)
+    assert chosen(None) == list(DEFAULT)
+    said = capsys.readouterr().err
+    assert "this machine is too old" in said
+    assert name in said
+    monkeypatch.setattr(SERVERS[name], "install", lambda: None)
+    assert chosen(None) == [*DEFAULT, name]
 
 
 @contextlib.contextmanager
