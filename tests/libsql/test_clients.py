@@ -2,41 +2,30 @@
 
 import asyncio
 import base64
-import gc
 import json
 import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import fairlane
 from fairlane import AuthenticationFailed, BackendUnavailable, TransportClosed
 from tests.harness import LONG, eventually
+from tests.harness.http_backends import (
+    assert_moves_to_the_loop_it_is_used_in,
+    assert_threads_share_a_transport,
+    make_certificate,
+    open_files,
+    opened,
+)
 from tests.harness.queues import in_thread
-from tests.harness.sharing import assert_threads_share_a_transport
 from tests.libsql.conftest import executor
 from tests.libsql.relay import Relay, slow, status
 from tests.servers import sqld
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
-
-CERTIFICATE = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-
-
-def make_certificate(folder, name="server"):
-    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*CERTIFICATE.split(), *files], check=True, capture_output=True)
-    return certificate, key
-
-
-async def opened(twin, url, **options):
-    if twin == "sync":
-        return await in_thread(fairlane.connect, url, "q", **options)
-    return await fairlane.connect_async(url, "q", **options)
 
 
 async def call(twin, method, *args):
@@ -265,12 +254,7 @@ def test_threads_share_a_transport(server):
 
 
 def test_an_async_transport_moves_to_the_loop_it_is_used_in(server):
-    fairlane.migrate.upgrade(server.url, queue="loops")
-    transport = asyncio.run(fairlane.connect_async(server.url, "loops"))
-    for number in range(3):
-        assert asyncio.run(transport.publish("g", number)) == number + 1
-    assert asyncio.run(transport.claim("w", LONG)).event == 0
-    asyncio.run(transport.close())
+    assert_moves_to_the_loop_it_is_used_in(server.url, "loops")
 
 
 # Cancellation, and close
@@ -327,14 +311,6 @@ async def test_close_sees_a_write_through_and_ends_streams(queue, relay):
     with pytest.raises(TransportClosed):
         await queue.publish("g", 2)
     assert await queue.leftovers() == {f"{queue.name}_messages": 1, f"{queue.name}_groups": 1}
-
-
-def open_files():
-    folder = Path("/proc/self/fd")
-    if not folder.is_dir():
-        pytest.skip("this system does not tell which files are open")
-    gc.collect()
-    return len(list(folder.iterdir()))
 
 
 async def test_close_lets_go_of_the_connections(queues, queue):

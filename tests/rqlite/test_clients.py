@@ -1,12 +1,9 @@
 """HTTP clients: given ones, TLS, threads, event loops, cancellation, and what is left open."""
 
 import asyncio
-import gc
 import ssl
-import subprocess
 import time
 from collections import Counter
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,19 +12,16 @@ import requests
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, TransportClosed
 from tests.harness import LONG
+from tests.harness.http_backends import (
+    assert_moves_to_the_loop_it_is_used_in,
+    assert_threads_share_a_transport,
+    make_certificate,
+    open_files,
+    opened,
+)
 from tests.harness.queues import in_thread
-from tests.harness.sharing import assert_threads_share_a_transport
 from tests.rqlite.conftest import executor, posts, sent
 from tests.servers import rqlite
-
-OPENSSL = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-
-
-def make_certificate(folder, name="server"):
-    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*OPENSSL.split(), *files], check=True, capture_output=True)
-    return certificate, key
 
 
 @pytest.fixture
@@ -38,12 +32,6 @@ def secured(tmp_path):
         fairlane.migrate.upgrade(f"{cluster.url}?ca_file={certificate}", queue="q")
         cluster.change_leader(1)
         yield cluster, certificate
-
-
-async def opened(twin, url, **options):
-    if twin == "sync":
-        return await in_thread(fairlane.connect, url, "q", **options)
-    return await fairlane.connect_async(url, "q", **options)
 
 
 async def cycle(transport, twin):
@@ -143,14 +131,6 @@ async def test_connections_are_kept(queue, cluster):
     assert len(listener._connections) <= before + 1
 
 
-def open_files():
-    folder = Path("/proc/self/fd")
-    if not folder.is_dir():
-        pytest.skip("this system does not tell which files are open")
-    gc.collect()
-    return len(list(folder.iterdir()))
-
-
 async def test_close_lets_go_of_the_connections(queue, cluster):
     await queue.publish("g", 1)
     before = open_files()
@@ -167,12 +147,7 @@ def test_threads_share_a_transport(cluster):
 
 
 def test_an_async_transport_moves_to_the_loop_it_is_used_in(cluster):
-    fairlane.migrate.upgrade(cluster.url, queue="q")
-    transport = asyncio.run(fairlane.connect_async(cluster.url, "q"))
-    for number in range(3):
-        assert asyncio.run(transport.publish("g", number)) == number + 1
-    assert asyncio.run(transport.claim("w", LONG)).event == 0
-    asyncio.run(transport.close())
+    assert_moves_to_the_loop_it_is_used_in(cluster.url, "q")
 
 
 def test_making_an_async_transport_needs_no_loop():

@@ -1,0 +1,81 @@
+"""What the tests of the backends that go over HTTP have in common: TLS, threads, event loops, sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fairlane
+from tests.harness import LONG
+from tests.harness.queues import in_thread
+
+OPENSSL = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+
+
+def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that only those trust who are told to, and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*OPENSSL.split(), *files], check=True, capture_output=True)
+    return certificate, key
+
+
+async def opened(twin: str, url: str, **options: Any) -> Any:
+    """A transport of the queue q."""
+    if twin == "sync":
+        return await in_thread(fairlane.connect, url, "q", **options)
+    return await fairlane.connect_async(url, "q", **options)
+
+
+def open_files() -> int:
+    """How many files and sockets this process has open."""
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        pytest.skip("this system does not tell which files are open")
+    gc.collect()
+    return len(list(folder.iterdir()))
+
+
+def assert_moves_to_the_loop_it_is_used_in(url: str, queue: str) -> None:
+    """Connections belong to an event loop; a transport outlives it."""
+    fairlane.migrate.upgrade(url, queue=queue)
+    transport = asyncio.run(fairlane.connect_async(url, queue))
+    for number in range(3):
+        assert asyncio.run(transport.publish("g", number)) == number + 1
+    lease = asyncio.run(transport.claim("w", LONG))
+    assert lease is not None
+    assert lease.event == 0
+    asyncio.run(transport.close())
+
+
+def assert_threads_share_a_transport(url: str, queue: str) -> None:
+    """Sixteen publish, then claim until nothing is left: every message goes to one of them, in order."""
+    fairlane.migrate.upgrade(url, queue=queue)
+    seen: dict[str, list[int]] = {f"g{n}": [] for n in range(8)}
+    guard = threading.Lock()
+
+    def work(transport, number):
+        for n in range(5):
+            transport.publish(f"g{number % 8}", number * 100 + n)
+        while (lease := transport.claim(f"w{number}", LONG)) is not None:
+            with guard:
+                seen[lease.group_id].append(lease.event)
+            transport.ack(lease)
+
+    with fairlane.connect(url, queue) as transport, ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: work(transport, number), range(16)))
+        assert transport.inspect.queue().messages == 0
+    everything = [event for events in seen.values() for event in events]
+    assert Counter(everything) == Counter(number * 100 + n for number in range(16) for n in range(5))
+    for events in seen.values():
+        for number in {event // 100 for event in events}:
+            own = [event for event in events if event // 100 == number]
+            assert own == sorted(own)
