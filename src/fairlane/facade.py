@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self
@@ -255,7 +256,7 @@ class AsyncFacade:
         """Release the connections that this transport opened; a client handed in stays open. May be called again."""
         if self._execute is not refuse:
             self._execute = refuse
-            await self._executor.close()
+            await asyncio.shield(self._executor.close())  # who gives up waiting for it cannot ask again
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,12 +2,16 @@
 
 import asyncio
 import os
+import random
+import signal
+import threading
 from urllib.parse import quote
 
 import pytest
 
 import fairlane
-from fairlane import BackendUnavailable, ConfigurationError, LeaseLost
+from fairlane import BackendUnavailable, ConfigurationError, LeaseLost, TransportClosed
+from fairlane.backends.postgres_spares import Spares
 from tests.harness import LONG, eventually
 
 pytestmark = pytest.mark.promise(1, 9)
@@ -72,6 +76,63 @@ async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(
         await transport.publish("parent", number)
     assert await ended(child) == [0]
     assert len(await queue.drain()) == 41
+
+
+@pytest.mark.backends("sqlite")
+async def test_connections_of_a_forked_child_keep_what_it_published_when_the_parent_closes_its_own(queue):
+    """SQLite's notes of the locks that it holds go into the child. Guards against a child that takes none, under whom
+    the parent deletes the log when it goes."""
+    await queue.publish("before", 1)
+    closed_reader, closed_writer = os.pipe()
+
+    async def publish(number):
+        answer = queue.transport.publish("child", number)
+        return await answer if queue.twin == "async" else answer
+
+    async def work():
+        await publish(1)
+        os.read(closed_reader, 1)
+        for number in range(2, 5):
+            await publish(number)
+
+    child = in_child(lambda: asyncio.run(asyncio.wait_for(work(), 20)))
+    other = await queue.another()
+    await queue.call(queue.transport.close)
+    os.write(closed_writer, b"x")
+    assert await ended(child) == [0]
+    os.close(closed_reader)
+    os.close(closed_writer)
+    assert sorted(await other.drain()) == [("before", 1), *(("child", number) for number in range(1, 5))]
+
+
+@pytest.mark.twins("sync")
+@pytest.mark.backends("memory", "sqlite", "postgres")
+async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_a_call(queue):
+    """Guards against a lock, ours or a library's, that goes into the child locked by a thread that does not."""
+    stop = threading.Event()
+
+    def work(number):
+        while not stop.is_set():
+            queue.transport.publish(f"parent-{number}", "x" * 1000)
+            lease = queue.transport.claim(f"w{number}", LONG)
+            if lease is not None:
+                queue.transport.ack(lease)
+
+    def in_time():
+        signal.alarm(20)  # ends the child, should it hang
+        queue.transport.publish("child", 1)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(12):
+            await asyncio.sleep(random.uniform(0, 0.02))
+            assert await ended(in_child(in_time)) == [0]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.fixture
@@ -281,6 +342,67 @@ async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
         return not await sessions(queue, "ends")
 
     await eventually(none)
+
+
+@pytest.mark.twins("async")
+@pytest.mark.backends("postgres")
+async def test_connections_that_are_opened_while_the_transport_closes_end_too(queue, pools):
+    mine = await queue.another(url=named(pools, "late"))
+    lender = mine.transport._executor._lender
+    await lender._discard(lender._pool)  # as after a break
+    late = asyncio.ensure_future(mine.publish("g", 1))
+    await eventually(lender._lock.locked)
+    await mine.transport.close()
+    with pytest.raises(TransportClosed):
+        await late
+
+    async def none():
+        return not await sessions(queue, "late")
+
+    await eventually(none)
+
+
+@pytest.mark.twins("async")
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
+async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue, pools, turns):
+    mine = await queue.another(url=named(pools, f"gone{turns}"))
+    await asyncio.gather(*(mine.claim("w", LONG) for _ in range(5)))
+    closing = asyncio.ensure_future(mine.transport.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await mine.transport.close()
+
+    async def none():
+        return not await sessions(queue, f"gone{turns}")
+
+    await eventually(none)
+
+
+@pytest.mark.twins("sync")
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("step", ["is_stale", "put"])
+async def test_connections_are_not_lost_by_an_interrupt(queue, pools, monkeypatch, step):
+    """Ctrl-C between the statement and the pool. Guards against a place in the pool that nobody gives back."""
+    one = await queue.another(url=pools["own"](), max_connections=1, timeout=2)
+    await one.publish("g", 0)
+    original, struck = getattr(Spares, step), []
+
+    def interrupted(self, *arguments):
+        answer = original(*arguments) if step == "is_stale" else original(self, *arguments)
+        if not struck:
+            struck.append(step)
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(Spares, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.transport.publish("g", 1)
+    assert struck
+    for number in range(2, 5):
+        await one.publish("g", number)
 
 
 @pytest.mark.backends("postgres")

@@ -1,33 +1,77 @@
-"""What a forked child does with its parent's connections: neither use nor close them, and open its own."""
+"""What becomes of connections in a fork: a child neither uses nor closes those of its parent, and opens its own."""
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from typing import Protocol
+
+PATIENCE = 10.0
+"""Seconds for which a fork waits for a call in another thread to end."""
 
 _inherited: list[object] = []
 """Kept for good: what is collected is closed, and the parent still uses it."""
 
 
-class Heir(Protocol):
-    """Holds connections."""
+class Heir:
+    """Holds connections. Asking for the process in every call would cost more than being told."""
+
+    def before_fork(self) -> None:
+        """Make ready, in the parent. Whoever takes a lock here gives it back in `after_fork`."""
+
+    def after_fork(self) -> None:
+        """Go on, in the parent."""
 
     def leave_to_parent(self) -> object:
-        """Be as if nothing had ever been opened, locks included; return what was."""
+        """Be, in the child, as if nothing had ever been opened, locks included; return what was."""
+
+
+class Guarded(Heir):
+    """Has a lock that no thread holds while the process forks: the child would inherit it locked, for ever."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped = False
+        watch(self)
+
+    def before_fork(self) -> None:
+        """Wait for whoever is inside."""
+        self._stopped = self._lock.acquire(timeout=PATIENCE)
+
+    def after_fork(self) -> None:
+        """Let the others in again."""
+        if self._stopped:
+            self._lock.release()
+
+    def leave_to_parent(self) -> object:
+        """Have a lock that nobody holds."""
+        self._lock = threading.Lock()
+        return None
 
 
 _heirs: weakref.WeakSet[Heir] = weakref.WeakSet()
+_forking: list[Heir] = []
 
 
 def watch(heir: Heir) -> None:
-    """Call `heir.leave_to_parent` in every forked child. Asking for the process in every call would cost more."""
+    """Tell it of every fork from now on."""
     _heirs.add(heir)
 
 
+def _before() -> None:
+    _forking[:] = _heirs
+    for heir in _forking:
+        heir.before_fork()
+
+
+def _in_parent() -> None:
+    while _forking:
+        _forking.pop().after_fork()
+
+
 def _in_child() -> None:
-    for heir in list(_heirs):
-        _inherited.append(heir.leave_to_parent())
+    while _forking:
+        _inherited.append(_forking.pop().leave_to_parent())
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from math import ceil
 from typing import Any, Self
 from uuid import uuid4
 
+from fairlane.backends import forks
 from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError
@@ -46,11 +46,11 @@ class _Group:
     attempts: int = 0
 
 
-class MemoryStore:
+class MemoryStore(forks.Guarded):
     """The messages of one queue. Its methods are the stored operations; each holds the lock for its whole length."""
 
     def __init__(self, new_groups: str = "first") -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._new_first = new_groups == "first"
         self._groups: dict[str, _Group] = {}
         self._lines: list[list[tuple[int, int, str]]] = [[] for _ in range(PRIORITIES)]
@@ -211,13 +211,11 @@ class MemoryStore:
 
 
 _shared: dict[str, MemoryStore] = {}
-_shared_lock = threading.Lock()
 
 
 def shared_store(queue: str) -> MemoryStore:
     """Return the store that all transports of one queue name share in this process."""
-    with _shared_lock:
-        return _shared.setdefault(queue, MemoryStore())
+    return _shared.get(queue) or _shared.setdefault(queue, MemoryStore())
 
 
 class MemoryCore(ProcedureCore):

@@ -50,7 +50,8 @@ class Opening:
 
     Attributes:
         url: a libpq URL; libpq alone reads it.
-        max_connections: the most at once; calls beyond that wait for one.
+        max_connections: the most at once; calls beyond that wait for one. Calls under way when a connection breaks
+            may keep theirs for a moment beside those that take their place.
         timeout: seconds that a call waits for a free connection.
         prepare_threshold: executions after which a statement is prepared; None never prepares, for poolers that hand
             every transaction to another server connection.
@@ -92,7 +93,7 @@ class Opening:
         }
 
 
-class OwnPool:
+class OwnPool(forks.Heir):
     """A pool that is thrown away as a whole when a connection breaks, and opened anew by the next call.
 
     A server that went away took all connections with it, and a pool left alone would hand out every dead one. And
@@ -109,23 +110,31 @@ class OwnPool:
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, which is a transaction of its own."""
-        connection = self._spares.take()
-        if connection is None:
-            connection = self._borrow()
-        elif self._spares.is_stale(connection):
-            connection = self._renewed(connection)
+        connection = None
         try:
+            connection = self._spares.take()
+            if connection is None:
+                connection = self._borrow()
+            elif self._spares.is_stale(connection, self._pool):
+                connection = self._renewed(connection)
             rows = connection.calls.execute(text, arguments).fetchall()
+            kept = self._spares.put(connection, self._pool)
         except BaseException as error:
-            if isinstance(error, psycopg.Error) and (broken(error) or connection.broken):
-                self._discard(connection.home)
-            connection.home.putconn(connection)
+            if connection is not None:
+                self._failed(connection, error)
             raise
-        if not self._spares.put(connection, self._pool):
+        if not kept:
             connection.home.putconn(connection)
         elif self._spares.asking or self._pool is not connection.home:
             self._put_back()
         return rows
+
+    def _failed(self, connection: OwnConnection, error: BaseException) -> None:
+        """Give the pool a connection back that may be of no use any more."""
+        self._spares.forget(connection)
+        if isinstance(error, psycopg.Error) and (broken(error) or connection.broken):
+            self._discard(connection.home)
+        connection.home.putconn(connection)
 
     def _put_back(self) -> None:
         """Give the pool what lies outside of it."""
@@ -200,7 +209,7 @@ class OwnPool:
             pool.close()
 
 
-class AsyncOwnPool:
+class AsyncOwnPool(forks.Heir):
     """The same for asyncio."""
 
     def __init__(self, opening: Opening) -> None:
@@ -216,7 +225,7 @@ class AsyncOwnPool:
         connection = self._spares.take()
         if connection is None:
             connection = await self._borrow()
-        elif self._spares.is_stale(connection):
+        elif self._spares.is_stale(connection, self._pool):
             connection = await self._renewed(connection)
         try:
             cursor = await connection.calls.execute(text, arguments)
@@ -276,6 +285,9 @@ class AsyncOwnPool:
                     opening.url, connection_class=OwnAsyncConnection, **opening.pool
                 )
                 await pool.open()
+                if self._closed:  # meanwhile
+                    await pool.close()
+                    raise TransportClosed()
                 self._pool = pool
             return self._pool
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -84,7 +85,14 @@ class Spares(Generic[C]):
         self._connections.append(connection)
         return True
 
+    def forget(self, connection: C) -> None:
+        """Take out a certain one, if it is here."""
+        with suppress(ValueError):
+            self._connections.remove(connection)
+
     @staticmethod
-    def is_stale(connection: C) -> bool:
-        """Tell whether nobody has used it for so long that the network may have forgotten it."""
-        return time.monotonic() - connection.idle_since > IDLE_SECONDS
+    def is_stale(connection: C, pool: object) -> bool:
+        """Tell whether its pool is not the one in use, or nobody has used it for so long that the network may have
+        forgotten it.
+        """
+        return connection.home is not pool or time.monotonic() - connection.idle_since > IDLE_SECONDS

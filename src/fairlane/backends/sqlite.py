@@ -20,6 +20,7 @@ from fairlane.backends.sqlite_file import (
     PAUSE,
     Location,
     Opener,
+    ThreadConnection,
     check_version,
     for_migration,
     is_busy,
@@ -141,7 +142,7 @@ class AsyncSqliteExecutor:
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Use the file that a URL names."""
         location = locate(url, options)
-        writer, looker = (OwnAsyncLane(Opener(location)) for _ in range(2))
+        writer, looker = (OwnAsyncLane(Opener(location, ThreadConnection)) for _ in range(2))
         return cls(_Requests(queue, location), writer, looker)
 
     @classmethod

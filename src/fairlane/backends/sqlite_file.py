@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from fairlane.backends import forks
 from fairlane.backends.base import check_options
 from fairlane.errors import BackendFull, BackendUnavailable, ConfigurationError, EventTooLarge, FairlaneError
 from fairlane.urls import options_of, split_url
@@ -120,7 +122,7 @@ class QueueConnection(sqlite3.Connection):
 
     Attributes:
         hurries: whether it does so. WAL alone keeps a file whole without a sync for each commit.
-        waits: whether the next commit waits for the disk.
+        waits: whether the next commit waits for the disk. Only if that is certain: a signal may come in between.
     """
 
     hurries = False
@@ -129,16 +131,59 @@ class QueueConnection(sqlite3.Connection):
     def execute(self, sql: str, arguments: Any = (), /) -> sqlite3.Cursor:
         """Run a statement; only a claim names a worker."""
         if self.hurries and self.waits is ("p_worker_id" in arguments):
-            # as a script, since the driver keeps statements, and to run a kept pragma again does nothing
-            self.executescript("pragma synchronous = normal" if self.waits else "pragma synchronous = full")
-            self.waits = not self.waits
+            # as scripts, since the driver keeps statements, and to run a kept pragma again does nothing
+            if self.waits:
+                self.waits = False
+                self.executescript("pragma synchronous = normal")
+            else:
+                self.executescript("pragma synchronous = full")
+                self.waits = True
         return _execute(self, sql, arguments)
 
 
 _execute = sqlite3.Connection.execute
 
 
-def open_file(location: Location, *, create: bool = False, timeout: float = 0.0) -> QueueConnection:
+class Answer:
+    """What is asked of a cursor whose statement has been carried out to its end."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._rows = cursor.fetchall()
+        self.rowcount = cursor.rowcount
+        cursor.close()
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows."""
+        return self._rows
+
+    def close(self) -> None:
+        """Do nothing: it is done."""
+
+
+class ThreadConnection(QueueConnection):
+    """The same in a thread of aiosqlite's, which another thread may have to keep out of SQLite."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._guard = threading.Lock()
+
+    def execute(self, sql: str, arguments: Any = (), /) -> Any:
+        """Run a statement to its end."""
+        with self._guard:
+            return Answer(super().execute(sql, arguments))
+
+    def close_for_fork(self) -> None:
+        """Close the file, when the statement that runs has ended."""
+        if self._guard.acquire(timeout=forks.PATIENCE):
+            try:
+                self.close()
+            finally:
+                self._guard.release()
+
+
+def open_file(
+    location: Location, *, create: bool = False, timeout: float = 0.0, kind: type[QueueConnection] = QueueConnection
+) -> QueueConnection:
     """Open a connection that commits every statement by itself.
 
     Without `create` a missing file stays missing. The connection may move between threads, one at a time.
@@ -151,7 +196,7 @@ def open_file(location: Location, *, create: bool = False, timeout: float = 0.0)
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
-        factory=QueueConnection,
+        factory=kind,
     )
     try:
         _prefer_wal(connection)
@@ -167,13 +212,14 @@ class Opener:
     whoever has it open, and what is published into it is seen by nobody else.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, kind: type[QueueConnection] = QueueConnection) -> None:
         self._location = location
+        self._kind = kind
         self._path = str(location.path)
 
     def __call__(self) -> QueueConnection:
         """Open a connection."""
-        connection = open_file(self._location)
+        connection = open_file(self._location, kind=self._kind)
         if self._location.synchronous == "full":
             connection.hurries = connection.execute("pragma journal_mode").fetchall()[0][0] == "wal"
         return connection

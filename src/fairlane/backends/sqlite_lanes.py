@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,17 +37,20 @@ class AsyncLane(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnLane:
-    """A connection opened when first used, and anew in a forked child, or when another file is at its path."""
+class OwnLane(forks.Guarded):
+    """A connection opened when first used, and anew when another file is at its path.
+
+    A process must not fork while it has a file open in SQLite, whose own notes of the locks it holds would go into
+    the child, where they are wrong: the child would take none, and lose what it writes. So it is closed before.
+    """
 
     def __init__(self, opener: Opener) -> None:
+        super().__init__()
         self._opener = opener
-        self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._look_at = 0.0
         self._closed = False
-        forks.watch(self)
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement; it is committed when this returns."""
@@ -83,13 +85,20 @@ class OwnLane:
         if connection is not None:
             connection.close()
 
+    def before_fork(self) -> None:
+        """Close the connection, when the call that uses it has ended."""
+        super().before_fork()
+        if self._stopped:
+            self._drop()
+
     def leave_to_parent(self) -> object:
-        """Begin anew; see `forks`."""
-        left, self._connection, self._lock = self._connection, None, threading.Lock()
+        """Keep one that could not be closed from being closed here."""
+        super().leave_to_parent()
+        left, self._connection, self._look_at = self._connection, None, 0.0
         return left
 
 
-class GivenLane:
+class GivenLane(forks.Guarded):
     """A connection of the application. Operations join its open transaction; without one each commits by itself.
 
     Where Python begins transactions on its own (`isolation_level` is not None), one is begun for these operations
@@ -97,12 +106,14 @@ class GivenLane:
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__()
         check_factories(connection)
         self._connection = connection
-        self._lock = threading.Lock()
+        self._foreign = False
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
+        refuse(self._foreign)
         with self._lock, usable():
             begin = implicit_begin(self._connection)
             cursor = self._connection.cursor()
@@ -116,11 +127,16 @@ class GivenLane:
                     self._connection.rollback()
                 raise
 
+    def leave_to_parent(self) -> object:
+        """Leave it alone from now on."""
+        self._foreign = True
+        return super().leave_to_parent()
+
     def close(self) -> None:
         """Leave it open: it is the application's."""
 
 
-class OwnAsyncLane:
+class OwnAsyncLane(forks.Heir):
     """The same as `OwnLane` for asyncio.
 
     Each statement is one call to aiosqlite, which runs it in the connection's thread to its end. So a cancelled task
@@ -130,6 +146,7 @@ class OwnAsyncLane:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._opening: asyncio.Task[aiosqlite.Connection] | None = None
+        self._ended: list[aiosqlite.Connection] = []  # their files were closed for a fork; their threads still run
         self._file: tuple[int, int] | None = None
         self._look_at = 0.0
         self._closed = False
@@ -141,6 +158,8 @@ class OwnAsyncLane:
         try:
             return await answered(connection, sql, arguments, counts)
         except sqlite3.Error as error:
+            if connection in self._ended:
+                return await self.run(sql, arguments, counts)  # there was a fork before it got its turn
             if primary_code(error) in _LASTING:
                 await self._drop()
             raise
@@ -178,9 +197,21 @@ class OwnAsyncLane:
         if (opening.cancelled() or opening.exception()) and self._opening is opening:
             self._opening = None
 
+    def before_fork(self) -> None:
+        """Close the file, when the statement that uses it has ended; what waits for it goes to the next connection."""
+        opening = self._opening
+        if opening is None or not opening.done():
+            return
+        self._opening, self._look_at = None, 0.0
+        connection = opening.result()
+        self._ended.append(connection)
+        file: Any = connection._conn
+        file.close_for_fork()
+
     def leave_to_parent(self) -> object:
-        """Begin anew, since the connection's thread is not here either; see `forks`."""
-        left, self._opening = self._opening, None
+        """Begin anew: the connections' threads are not here."""
+        left = self._opening, self._ended
+        self._opening, self._ended = None, []
         return left
 
     async def close(self) -> None:
@@ -190,6 +221,8 @@ class OwnAsyncLane:
 
     async def _drop(self) -> None:
         opening, self._opening = self._opening, None
+        while self._ended:
+            await asyncio.shield(self._ended.pop().close())
         if opening is None:
             return
         try:
@@ -199,7 +232,7 @@ class OwnAsyncLane:
         await asyncio.shield(connection.close())
 
 
-class GivenAsyncLane:
+class GivenAsyncLane(forks.Heir):
     """The same as `GivenLane` for asyncio."""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
@@ -209,9 +242,12 @@ class GivenAsyncLane:
             raise ConfigurationError("open the aiosqlite connection first: await aiosqlite.connect(…)") from error
         self._connection = connection
         self._lock = asyncio.Lock()
+        self._foreign = False
+        forks.watch(self)
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
+        refuse(self._foreign)
         # shielded: a transaction that was begun for a statement must not be left without it
         return await asyncio.shield(self._run(sql, arguments, counts))
 
@@ -231,8 +267,25 @@ class GivenAsyncLane:
                 await self._connection.rollback()
             raise
 
+    def leave_to_parent(self) -> object:
+        """Leave it alone from now on."""
+        self._foreign = True
+        return self._connection
+
     async def close(self) -> None:
         """Leave it open: it is the application's."""
+
+
+def refuse(foreign: bool) -> None:
+    """Say that a connection belongs to another process.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if foreign:
+        raise ConfigurationError(
+            "connections of sqlite do not survive a fork: let each process open its own, and make a transport of it"
+        )
 
 
 @contextmanager

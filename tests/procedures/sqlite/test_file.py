@@ -407,7 +407,8 @@ def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: m
     result.put((lease.group_id, id(own) != parents))
 
 
-def test_a_forked_child_opens_its_own_connection(url):
+def test_a_forked_child_opens_its_own_connection(url, monkeypatch):
+    monkeypatch.setattr("fairlane.backends.forks.PATIENCE", 0.1)
     context = multiprocessing.get_context("fork")
     with fairlane.connect(url) as queue:
         for name in ("a", "b", "c"):
@@ -415,7 +416,7 @@ def test_a_forked_child_opens_its_own_connection(url):
         queue.ack(queue.claim("parent", 30))
         result = context.SimpleQueue()
         held = queue._executor._writer._lock
-        held.acquire()  # as if another thread of the parent were inside at the moment of the fork
+        held.acquire()  # as if another thread of the parent were inside for longer than a fork waits
         child = context.Process(target=_in_child, args=(queue, [], result))
         child.start()
         held.release()
@@ -427,7 +428,27 @@ def test_a_forked_child_opens_its_own_connection(url):
         queue.ack(lease)
 
 
+def _refused(queue: fairlane.SqliteTransport, result: multiprocessing.SimpleQueue) -> None:
+    try:
+        queue.publish("g", 1)
+    except ConfigurationError as error:
+        result.put(str(error))
+    else:
+        result.put("published")
+
+
 class TestGivenConnection:
+    def test_a_forked_child_is_refused(self, url):
+        context = multiprocessing.get_context("fork")
+        result = context.SimpleQueue()
+        with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
+            queue = fairlane.SqliteTransport(mine)
+            child = context.Process(target=_refused, args=(queue, result))
+            child.start()
+            assert "do not survive a fork" in result.get()
+            child.join(10)
+            queue.publish("g", 2)
+
     def test_operations_join_the_transaction_of_the_application(self, url):
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
             queue = fairlane.SqliteTransport(mine)
