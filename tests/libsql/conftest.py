@@ -17,7 +17,7 @@ from tests.harness.kits import LibsqlKit
 from tests.libsql.relay import Relay
 from tests.servers import Server
 
-TIMEOUT = 1.0
+TIMEOUT = 2.0
 
 
 @pytest.fixture(params=["sync", "async"])

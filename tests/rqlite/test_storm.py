@@ -21,7 +21,7 @@ pytestmark = pytest.mark.promise(1, 2, 3, 9)
 GROUPS = 5
 PUBLISHERS = 3
 EACH = 40
-SECONDS = 45
+SECONDS = 120
 
 
 class Ledger:

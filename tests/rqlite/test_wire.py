@@ -290,7 +290,9 @@ def test_a_refused_statement_asks_whether_the_queue_is_there():
     assert [request.operation for request in requests] == ["publish", "revision"]
     assert isinstance(error, SchemaNotReady)
     program = core().publish("g", "1", 0, None)
-    _, _, error = drive(program, Refused(RqliteError("something else")), [["0001", "0001"]])
+    refused = Refused(RqliteError("something else"))
+    requests, _, error = drive(program, refused, [["0001", "0001"]], refused, [["0001", "0001"]])
+    assert [request.operation for request in requests] == ["publish", "revision"] * 2
     assert str(error) == "something else"
 
 

@@ -141,7 +141,7 @@ def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsy
 def test_a_refused_connection_is_one_line_within_seconds_and_without_the_password(url: str, command: str):
     began = time.monotonic()
     error = fairlane(command, "--url", url).failed_in_one_line()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert "127.0.0.1" in error
     for secret in ("s%25e%40c", "s%e@c", "s%e"):
         assert secret not in error

@@ -42,13 +42,15 @@ class LibsqlCore(SentTwiceCore):
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         request = Call(operation, arguments or {})
-        try:
-            rows: Rows = yield from delivered(request, repeatable=operation not in _NEVER_TWICE)
-            return rows
-        except Refused as refused:
-            error = refused.error
-        if not (yield from self._is_there()):
-            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+        for _ in range(2):
+            try:
+                rows: Rows = yield from delivered(request, repeatable=operation not in _NEVER_TWICE)
+                return rows
+            except Refused as refused:
+                error = refused.error
+            if not (yield from self._is_there()):
+                raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+            # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
         raise error
 
     def _is_there(self) -> Program[bool]:
@@ -59,16 +61,17 @@ class LibsqlCore(SentTwiceCore):
         return bool(rows[0][0][0])
 
     def revision(self) -> Program[Revision | None]:
-        try:
-            # asked once at start-up, where operations.start does the waiting; else with the first operation
-            rows = yield from delivered(Call("revision"), repeatable=True, patience=0.0)
-        except Refused as refused:
-            error = refused.error
-        else:
-            return Revision(*rows[0]) if rows and rows[0][0] else None
-        if (yield from self._is_there()):
-            raise error
-        return None
+        for _ in range(2):
+            try:
+                # asked once at start-up, where operations.start does the waiting; else with the first operation
+                rows = yield from delivered(Call("revision"), repeatable=True, patience=0.0)
+            except Refused as refused:
+                error = refused.error
+            else:
+                return Revision(*rows[0]) if rows and rows[0][0] else None
+            if not (yield from self._is_there()):
+                return None
+        raise error
 
 
 class AsyncLibsqlExecutor:

@@ -43,13 +43,17 @@ class RqliteCore(SentTwiceCore):
         request = Call(operation, arguments or {})
         # asked once at start-up, where operations.start does the waiting; else with the first operation
         patience = 0.0 if operation == "revision" else None
-        try:
-            rows: Rows = yield from delivered(request, repeatable=operation not in _NEVER_TWICE, patience=patience)
-            return rows
-        except Refused as refused:
-            error = refused.error
-        if operation != "revision" and (yield from self.revision()) is None:
-            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+        for _ in range(2):
+            try:
+                rows: Rows = yield from delivered(request, repeatable=operation not in _NEVER_TWICE, patience=patience)
+                return rows
+            except Refused as refused:
+                error = refused.error
+            if operation == "revision":
+                break
+            if (yield from self.revision()) is None:
+                raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+            # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
         raise error
 
 

@@ -1,0 +1,54 @@
+"""A queue that is made between the refusal of a request and the question whether there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlane.backends import libsql_wire, rqlite_wire
+from fairlane.backends.libsql import LibsqlCore
+from fairlane.backends.rqlite import RqliteCore
+from fairlane.errors import SchemaNotReady
+from fairlane.model import Revision
+from fairlane.program import run
+
+REFUSED = {"libsql": libsql_wire.Refused, "rqlite": rqlite_wire.Refused}
+CORES = {"libsql": LibsqlCore, "rqlite": RqliteCore}
+
+
+class Database:
+    """Refuses everything until somebody asks whether the queue is there; by then it is, unless it is never made."""
+
+    def __init__(self, backend: str, *, made: bool) -> None:
+        self._backend = backend
+        self._made = made
+        self._asked = False
+
+    def execute(self, request: Any) -> Any:
+        operation = getattr(request, "operation", None)
+        if operation == "publish" or (operation == "revision" and self._backend == "libsql"):
+            if self._asked and self._made:
+                return [["0001", "0001"]] if operation == "revision" else [[7]]
+            raise REFUSED[self._backend](RuntimeError("no such table"))
+        self._asked = True
+        if operation == "revision":
+            return [["0001", "0001"]] if self._made else []
+        return [[[int(self._made)]]]
+
+
+@pytest.mark.parametrize("backend", CORES)
+def test_a_queue_that_is_made_just_now_is_used(backend: str) -> None:
+    """Guards against the driver's own error, of a table that was missing a moment ago."""
+    assert run(CORES[backend]("q").publish("g", "1", 0, None), Database(backend, made=True).execute) == 7
+
+
+@pytest.mark.parametrize("backend", CORES)
+def test_a_queue_that_is_made_just_now_is_at_its_revision(backend: str) -> None:
+    assert run(CORES[backend]("q").revision(), Database(backend, made=True).execute) == Revision("0001", "0001")
+
+
+@pytest.mark.parametrize("backend", CORES)
+def test_a_queue_that_is_not_there_is_named(backend: str) -> None:
+    with pytest.raises(SchemaNotReady):
+        run(CORES[backend]("q").publish("g", "1", 0, None), Database(backend, made=False).execute)
