@@ -12,7 +12,7 @@ import pytest
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, LeaseLost, TransportClosed
 from fairlane.backends.postgres_spares import Spares
-from tests.harness import LONG, eventually
+from tests.harness import KITS, LONG, eventually
 
 pytestmark = pytest.mark.promise(1, 9)
 
@@ -36,7 +36,7 @@ async def ended(*children):
 
 @pytest.mark.twins("sync")
 @pytest.mark.cluster
-@pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")
+@pytest.mark.backends(*(name for name in KITS if name != "memory"))
 async def test_connections_are_not_shared_with_forked_children(queue):
     """Parent and children go on with the transport that was made before the fork. Guards against two processes on one
     socket, which read each other's answers."""
@@ -61,7 +61,7 @@ async def test_connections_are_not_shared_with_forked_children(queue):
 
 
 @pytest.mark.twins("async")
-@pytest.mark.backends("postgres")
+@pytest.mark.backends("sqlite", "postgres", "libsql", "rqlite", "sqs")  # pymongo and redis keep to their loop
 async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(queue):
     transport = queue.transport
     await queue.publish("g", 1)

@@ -6,12 +6,15 @@ Options: `database` (a name), instead of the URL's path or the client's default.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import pymongo
 from pymongo.asynchronous.command_cursor import AsyncCommandCursor
 from pymongo.errors import DuplicateKeyError
 
+from fairlane.backends import forks
 from fairlane.backends import mongo_client as clients
 from fairlane.backends.base import Backend, check_options, translated
 from fairlane.backends.mongo_programs import MongoCore
@@ -20,16 +23,35 @@ from fairlane.errors import FairlaneError
 from fairlane.urls import host_of
 
 
-class _Executor:
+class _Executor(forks.Heir):
     """What both executors share: one client, one database, a prefix."""
 
-    def __init__(self, client: Any, host: str, queue: str, options: dict[str, Any], *, owned: bool) -> None:
+    def __init__(
+        self, client: Any, host: str, queue: str, options: dict[str, Any], make: Callable[[], Any] | None = None
+    ) -> None:
         check_options("mongo", options, ("database",))
-        self._client = client
         self._host = host
         self._queue = queue
-        self._owned = owned
-        self._database = clients.database_of(client, options.get("database"))
+        self._name = options.get("database")
+        self._make = make
+        self._use(client)
+        if make is not None:
+            forks.watch(self)
+
+    @property
+    def _owned(self) -> bool:
+        return self._make is not None
+
+    def _use(self, client: Any) -> None:
+        self._client = client
+        self._database = clients.database_of(client, self._name)
+
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`. pymongo would go on with the parent's client, whose locks may be held for ever."""
+        assert self._make is not None
+        left = self._client
+        self._use(self._make())
+        return left
 
     def _collection(self, request: Request) -> Any:
         return self._database[f"{self._queue}_{request.collection}"]
@@ -49,12 +71,13 @@ class MongoExecutor(_Executor):
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Make a client of our own; it connects with the first request."""
-        return cls(clients.make(pymongo.MongoClient, url), host_of(url), queue, options, owned=True)
+        make = partial(clients.make, pymongo.MongoClient, url)
+        return cls(make(), host_of(url), queue, options, make)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use the application's client."""
-        return cls(client, clients.hosts_of(client), queue, options, owned=False)
+        return cls(client, clients.hosts_of(client), queue, options)
 
     def execute(self, request: Request) -> Any:
         """Carry out one request."""
@@ -76,12 +99,13 @@ class AsyncMongoExecutor(_Executor):
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Make a client of our own; it connects with the first request."""
-        return cls(clients.make(pymongo.AsyncMongoClient, url), host_of(url), queue, options, owned=True)
+        make = partial(clients.make, pymongo.AsyncMongoClient, url)
+        return cls(make(), host_of(url), queue, options, make)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use the application's client."""
-        return cls(client, clients.hosts_of(client), queue, options, owned=False)
+        return cls(client, clients.hosts_of(client), queue, options)
 
     async def execute(self, request: Request) -> Any:
         """Carry out one request."""

@@ -16,6 +16,7 @@ import requests
 import requests.adapters
 import urllib3
 
+from fairlane.backends import forks
 from fairlane.backends.base import Backend, Rows
 from fairlane.backends.rqlite_address import Address, locate
 from fairlane.backends.rqlite_wire import Batch, Refused, Wire, delivered
@@ -57,26 +58,32 @@ class RqliteCore(SentTwiceCore):
         raise error
 
 
-class RqliteExecutor:
+def _make_session(address: Address) -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False  # no proxy between us and a database, no password from .netrc in place of the URL's
+    session.verify = address.verify and (address.ca_file or True)
+    adapter = requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS, max_retries=0)
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    return session
+
+
+class RqliteExecutor(forks.Heir):
     """Sends requests with a `requests.Session`, whose pool gives every thread a connection."""
 
     def __init__(self, session: requests.Session, wire: Wire, *, owned: bool) -> None:
         self._session = session
         self._wire = wire
         self._owned = owned
+        if owned:
+            forks.watch(self)
         self._timeout = (wire.address.connect_timeout, wire.address.timeout)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Talk to the cluster at a URL; `rqlite_address.locate` says how URLs look and which options there are."""
         address = locate(url, options)
-        session = requests.Session()
-        session.trust_env = False  # no proxy between us and a database, no password from .netrc in place of the URL's
-        session.verify = address.verify and (address.ca_file or True)
-        adapter = requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS, max_retries=0)
-        session.mount("http://", adapter)
-        session.mount("https://", adapter)
-        return cls(session, Wire(address, queue), owned=True)
+        return cls(_make_session(address), Wire(address, queue), owned=True)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, *, url: str | None = None, **options: Any) -> Self:
@@ -100,13 +107,18 @@ class RqliteExecutor:
             raise self._wire.broken(node, error, sent=not _never_connected(error)) from error
         return self._wire.answer(request, node, answer.status_code, answer.headers, answer.content)
 
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left, self._session = self._session, _make_session(self._wire.address)
+        return left
+
     def close(self) -> None:
         """Close the connections, unless they are the application's."""
         if self._owned:
             self._session.close()
 
 
-class AsyncRqliteExecutor:
+class AsyncRqliteExecutor(forks.Heir):
     """Sends requests with an `httpx.AsyncClient`, made by the first of them in the event loop that it runs in."""
 
     def __init__(self, client: httpx.AsyncClient | None, wire: Wire) -> None:
@@ -117,6 +129,7 @@ class AsyncRqliteExecutor:
         self._wire = wire
         address = wire.address
         self._timeout = httpx.Timeout(address.timeout, connect=address.connect_timeout, pool=None)
+        forks.watch(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -164,6 +177,11 @@ class AsyncRqliteExecutor:
                 raise TransportClosed() from error
             raise ConfigurationError("the httpx.AsyncClient given to rqlite was closed: keep it open") from error
         return self._wire.answer(request, node, answer.status_code, answer.headers, answer.content)
+
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left, self._own = self._own, None
+        return left
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's."""

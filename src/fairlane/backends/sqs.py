@@ -14,6 +14,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from botocore.config import Config
 
+from fairlane.backends import forks
 from fairlane.backends import sqs_address as addresses
 from fairlane.backends.base import Backend, check_options, translated
 from fairlane.backends.sqs_address import Address
@@ -28,7 +29,7 @@ def make_client(address: Address, connections: int = addresses.MAX_CONNECTIONS) 
     return boto3.session.Session().client("sqs", **addresses.client_arguments(address, Config, connections))
 
 
-class _Executor:
+class _Executor(forks.Heir):
     """What both executors share: a client, ours or the application's, and where it leads."""
 
     def __init__(self, address: Address | None, client: Any, options: dict[str, Any]) -> None:
@@ -37,6 +38,8 @@ class _Executor:
         self._address = address
         self._client = client
         self._host = address.host if address else _host_of(client)
+        if address is not None:
+            forks.watch(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -49,6 +52,11 @@ class _Executor:
         if not callable(getattr(client, "receive_message", None)):
             raise ConfigurationError(f"this is no client of SQS: {type(client).__name__}")
         return cls(None, client, options)
+
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left, self._client = self._client, None
+        return left
 
     def _translate(self, error: Exception) -> FairlaneError | None:
         return translate(error, self._host)
@@ -77,6 +85,11 @@ class SqsExecutor(_Executor):
                     assert self._address is not None
                     self._client = make_client(self._address, self._connections)
         return self._client
+
+    def leave_to_parent(self) -> object:
+        """Begin anew, with a lock that nobody holds."""
+        self._lock = threading.Lock()
+        return super().leave_to_parent()
 
     def close(self) -> None:
         """Close the client if it is ours."""
@@ -107,6 +120,12 @@ class AsyncSqsExecutor(_Executor):
                 self._client = await context.__aenter__()
                 self._context = context
         return self._client
+
+    def leave_to_parent(self) -> object:
+        """Begin anew, with a lock that nobody holds."""
+        left = self._context, super().leave_to_parent()
+        self._context, self._lock = None, asyncio.Lock()
+        return left
 
     async def close(self) -> None:
         """Close the client if it is ours."""
