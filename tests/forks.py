@@ -144,12 +144,9 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
     os.chdir(str(request["cwd"]))
     sys.path[0] = str(request["cwd"])
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0), encoding="utf-8")
-    out = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), encoding="utf-8")
-    err = io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(2, "w")), encoding="utf-8", errors="backslashreplace", line_buffering=True
-    )
-    sys.stdout = sys.__stdout__ = out
-    sys.stderr = sys.__stderr__ = err
+    # the same objects, since what was imported may have kept them
+    sys.stdout.reconfigure(encoding="utf-8", errors="strict")
+    sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.argv = ["", *request["arguments"]]
     code: object = 0
     try:
@@ -160,11 +157,11 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
         sys.excepthook(*sys.exc_info())
         code = 1
     if code is None or not isinstance(code, int):
-        code = 0 if code is None else (print(code, file=err), 1)[1]
+        code = 0 if code is None else (print(code, file=sys.stderr), 1)[1]
     try:
         atexit._run_exitfuncs()
-        out.flush()
-        err.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
     finally:
         os._exit(code & 0xFF)
 

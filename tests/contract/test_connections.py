@@ -314,18 +314,18 @@ async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue, p
     assert await queue.leftovers() == {}
 
 
-def named(pools, name):
-    """The URL of connections that a server knows by a name."""
-    return f"{pools['own'](work_mem='4MB')}&application_name={name}"
+def named(pools, queue):
+    """The URL of connections that a server knows by the name of a queue."""
+    return f"{pools['own'](work_mem='4MB')}&application_name={queue.name}"
 
 
-async def sessions(queue, name):
-    """The process numbers of the sessions with an application name."""
+async def sessions(queue):
+    """The process numbers of the sessions that are named after a queue."""
     import psycopg
 
     def look():
         with psycopg.connect(queue.kit.url(queue.name)) as connection:
-            found = connection.execute("select pid from pg_stat_activity where application_name = %s", (name,))
+            found = connection.execute("select pid from pg_stat_activity where application_name = %s", (queue.name,))
             return {pid for (pid,) in found.fetchall()}
 
     return await asyncio.to_thread(look)
@@ -333,13 +333,13 @@ async def sessions(queue, name):
 
 @pytest.mark.backends("postgres")
 async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
-    mine = await queue.another(url=named(pools, "ends"))
+    mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
-    assert await sessions(queue, "ends")
+    assert await sessions(queue)
     await mine.call(mine.transport.close)
 
     async def none():
-        return not await sessions(queue, "ends")
+        return not await sessions(queue)
 
     await eventually(none)
 
@@ -347,7 +347,7 @@ async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
 @pytest.mark.twins("async")
 @pytest.mark.backends("postgres")
 async def test_connections_that_are_opened_while_the_transport_closes_end_too(queue, pools):
-    mine = await queue.another(url=named(pools, "late"))
+    mine = await queue.another(url=named(pools, queue))
     lender = mine.transport._executor._lender
     await lender._discard(lender._pool)  # as after a break
     late = asyncio.ensure_future(mine.publish("g", 1))
@@ -357,7 +357,7 @@ async def test_connections_that_are_opened_while_the_transport_closes_end_too(qu
         await late
 
     async def none():
-        return not await sessions(queue, "late")
+        return not await sessions(queue)
 
     await eventually(none)
 
@@ -366,7 +366,7 @@ async def test_connections_that_are_opened_while_the_transport_closes_end_too(qu
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
 async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue, pools, turns):
-    mine = await queue.another(url=named(pools, f"gone{turns}"))
+    mine = await queue.another(url=named(pools, queue))
     await asyncio.gather(*(mine.claim("w", LONG) for _ in range(5)))
     closing = asyncio.ensure_future(mine.transport.close())
     for _ in range(turns):
@@ -376,7 +376,7 @@ async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue,
     await mine.transport.close()
 
     async def none():
-        return not await sessions(queue, f"gone{turns}")
+        return not await sessions(queue)
 
     await eventually(none)
 
@@ -408,21 +408,21 @@ async def test_connections_are_not_lost_by_an_interrupt(queue, pools, monkeypatc
 @pytest.mark.backends("postgres")
 async def test_connections_that_nobody_has_used_for_long_are_opened_anew(queue, pools, monkeypatch):
     """What is between client and server forgets a silent connection, and tells neither."""
-    mine = await queue.another(url=named(pools, "silent"))
+    mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
 
     async def one():  # that which tried the URL out ends a little later
-        return len(await sessions(queue, "silent")) == 1
+        return len(await sessions(queue)) == 1
 
     await eventually(one)
-    before = await sessions(queue, "silent")
+    before = await sessions(queue)
     await mine.publish("g", 2)
-    assert await sessions(queue, "silent") == before
+    assert await sessions(queue) == before
     monkeypatch.setattr("fairlane.backends.postgres_spares.IDLE_SECONDS", 0.0)
     await mine.publish("g", 3)
 
     async def others():
-        now = await sessions(queue, "silent")
+        now = await sessions(queue)
         return now and not now & before
 
     await eventually(others)

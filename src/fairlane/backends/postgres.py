@@ -13,6 +13,7 @@ import psycopg_pool
 from fairlane.backends.base import Backend, LeaseGone, ProcedureCore, Rows, check_options
 from fairlane.backends.postgres_errors import (
     NOT_THERE,
+    UNDONE,
     check_encoding,
     check_url,
     for_migration,
@@ -38,6 +39,9 @@ from fairlane.templates import ident
 from fairlane.urls import host_of
 
 __all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
+
+TRIES = 5
+"""How often a claim is made that others keep from its end."""
 
 OPTIONS = ("max_connections", "timeout", "prepare_threshold")
 
@@ -86,6 +90,13 @@ class _Requests:
         self._joins = joins  # the transactions of the application, which alone can repeat them
         self.texts = statements(queue)
 
+    def repeats(self, error: psycopg.Error, request: Call, tries: int) -> bool:
+        """Tell whether to call again without a word. A claim is to wait for nobody, but what has just been updated
+        PostgreSQL locks without regard to `skip locked`; so two that passed over groups of open publishers may wait for
+        each other. One of them was given up then, and has changed nothing.
+        """
+        return request.operation == "claim" and tries < TRIES and not self._joins and error.sqlstate in UNDONE
+
     def answer(self, error: psycopg.Error, request: Call) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
         if lost_lease(error, request.operation):
@@ -132,10 +143,14 @@ class PostgresExecutor:
 
     def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
-        try:
-            return self._lender.run(self._requests.texts[request.operation], request.arguments)
-        except psycopg.Error as error:
-            return self._requests.answer(error, request)
+        tries = 0
+        while True:
+            try:
+                return self._lender.run(self._requests.texts[request.operation], request.arguments)
+            except psycopg.Error as error:
+                tries += 1
+                if not self._requests.repeats(error, request, tries):
+                    return self._requests.answer(error, request)
 
     def close(self) -> None:
         """Close what was opened here."""
@@ -166,10 +181,14 @@ class AsyncPostgresExecutor:
 
     async def execute(self, request: Call) -> Rows:
         """Run one statement and return its rows."""
-        try:
-            return await self._lender.run(self._requests.texts[request.operation], request.arguments)
-        except psycopg.Error as error:
-            return self._requests.answer(error, request)
+        tries = 0
+        while True:
+            try:
+                return await self._lender.run(self._requests.texts[request.operation], request.arguments)
+            except psycopg.Error as error:
+                tries += 1
+                if not self._requests.repeats(error, request, tries):
+                    return self._requests.answer(error, request)
 
     async def close(self) -> None:
         """Close what was opened here."""

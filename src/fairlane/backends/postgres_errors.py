@@ -36,7 +36,7 @@ _CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P
 _UNAVAILABLE = _CUT_OFF | {"53300", "25006", "57014", "55P03"}
 """Also: too many sessions, a standby, `statement_timeout`, `lock_timeout`."""
 
-_UNDONE = frozenset({"40001", "40P01"})
+UNDONE = frozenset({"40001", "40P01"})
 """Given up in favour of another transaction; the same again may work."""
 
 _FULL = frozenset({"53000", "53100", "53200"})
@@ -111,7 +111,7 @@ def for_operation(error: psycopg.Error, operation: str) -> Exception | None:
 
 def undone(error: psycopg.Error, host: str) -> Exception | None:
     """Return what it means that a call, which is a transaction of its own, was given up; None if it was not."""
-    if error.sqlstate not in _UNDONE:
+    if error.sqlstate not in UNDONE:
         return None
     return BackendUnavailable("postgres", host, f"{_text(error)} (nothing was changed)")
 
