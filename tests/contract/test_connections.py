@@ -331,17 +331,22 @@ async def sessions(queue):
     return await asyncio.to_thread(look)
 
 
+async def no_session_is_left(queue):
+    """A server ends a session a little after its client."""
+
+    async def none():
+        return not await sessions(queue)
+
+    await eventually(none)
+
+
 @pytest.mark.backends("postgres")
 async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
     mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
     assert await sessions(queue)
     await mine.call(mine.transport.close)
-
-    async def none():
-        return not await sessions(queue)
-
-    await eventually(none)
+    await no_session_is_left(queue)
 
 
 @pytest.mark.twins("async")
@@ -355,11 +360,7 @@ async def test_connections_that_are_opened_while_the_transport_closes_end_too(qu
     await mine.transport.close()
     with pytest.raises(TransportClosed):
         await late
-
-    async def none():
-        return not await sessions(queue)
-
-    await eventually(none)
+    await no_session_is_left(queue)
 
 
 @pytest.mark.twins("async")
@@ -374,11 +375,7 @@ async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue,
     closing.cancel()
     await asyncio.gather(closing, return_exceptions=True)
     await mine.transport.close()
-
-    async def none():
-        return not await sessions(queue)
-
-    await eventually(none)
+    await no_session_is_left(queue)
 
 
 @pytest.mark.twins("sync")

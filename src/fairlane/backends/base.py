@@ -130,11 +130,9 @@ class ProcedureCore(Core):
     client_tokens: ClassVar[bool] = False
     """The client makes the claim token: because the server has no source of it, or a request may be applied twice."""
 
-    names_message: ClassVar[bool] = False
-    """A fence names its message too: a claim that arrives once more can lease another one under the same token."""
-
     sent_twice: ClassVar[bool] = False
-    """A publish may be applied although its answer was lost, and is then sent again: it carries an id of its own."""
+    """A request may be applied although its answer was lost, and is then sent again. So a publish carries an id of its
+    own, and a fence names its message: a claim that arrives once more can lease another one under the same token."""
 
     def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
         """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
@@ -188,7 +186,7 @@ class ProcedureCore(Core):
     def _fenced(self, operation: str, lease: Lease, **more: Any) -> Program[Rows]:
         """Call an operation that only the holder of the token may do."""
         arguments = {"p_group_id": lease.group_id, "p_token": lease.token, **more}
-        if self.names_message:
+        if self.sent_twice:
             if lease.seq > MAX_BIGINT:
                 raise LeaseLost(lease.group_id, lease.seq)
             arguments["p_seq"] = lease.seq

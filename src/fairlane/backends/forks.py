@@ -6,6 +6,8 @@ import os
 import threading
 import weakref
 
+from fairlane.errors import ConfigurationError
+
 PATIENCE = 10.0
 """Seconds for which a fork waits for a call in another thread to end."""
 
@@ -47,6 +49,36 @@ class Guarded(Heir):
         """Have a lock that nobody holds."""
         self._lock = threading.Lock()
         return None
+
+
+class OneProcess:
+    """Whose an application's connection is: two processes that share one would read each other's answers.
+
+    Args:
+        backend: for the message.
+        what: what each process should open, for the message.
+        owner: the process; None is the one that uses it first.
+    """
+
+    def __init__(self, backend: str, what: str, owner: int | None = None) -> None:
+        self._backend = backend
+        self._what = what
+        self._owner = owner
+
+    def check(self) -> None:
+        """Refuse a forked child.
+
+        Raises:
+            ConfigurationError: the connection was in use before the fork.
+        """
+        process = os.getpid()
+        if self._owner is None:
+            self._owner = process
+        if self._owner != process:
+            raise ConfigurationError(
+                f"connections of {self._backend} do not survive a fork: let each process open {self._what}, and make a "
+                "transport of it"
+            )
 
 
 _heirs: weakref.WeakSet[Heir] = weakref.WeakSet()

@@ -8,32 +8,12 @@ import os
 import psycopg
 from psycopg.rows import tuple_row
 
+from fairlane.backends import forks
 from fairlane.backends.base import Rows
 from fairlane.backends.postgres_errors import broken, check_encoding
 from fairlane.backends.postgres_pools import Arguments, AsyncConnection, AsyncPool, Connection, Pool
-from fairlane.errors import ConfigurationError
 
-
-class _Process:
-    """The process that a connection belongs to: two that share one would read each other's answers."""
-
-    def __init__(self, owner: int | None = None) -> None:
-        self._owner = owner
-
-    def check(self) -> None:
-        """Refuse a forked child.
-
-        Raises:
-            ConfigurationError: the connection was in use before the fork.
-        """
-        process = os.getpid()
-        if self._owner is None:
-            self._owner = process
-        if self._owner != process:
-            raise ConfigurationError(
-                "connections of postgres do not survive a fork: let each process open a pool or connection of its own, "
-                "and make a transport of it"
-            )
+OWN = "a pool or connection of its own"
 
 
 def rows_of(connection: Connection, text: str, arguments: Arguments) -> Rows:
@@ -53,7 +33,7 @@ class GivenConnection:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._process = _Process(os.getpid())
+        self._process = forks.OneProcess("postgres", OWN, os.getpid())
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
@@ -70,7 +50,7 @@ class AsyncGivenConnection:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._process = _Process(os.getpid())
+        self._process = forks.OneProcess("postgres", OWN, os.getpid())
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
@@ -87,7 +67,7 @@ class GivenPool:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._process = _Process()
+        self._process = forks.OneProcess("postgres", OWN)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, in autocommit mode: BEGIN and COMMIT would be two round trips more."""
@@ -118,7 +98,7 @@ class AsyncGivenPool:
 
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
-        self._process = _Process()
+        self._process = forks.OneProcess("postgres", OWN)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement; the connection is given back also when the caller is cancelled."""

@@ -7,7 +7,6 @@ in recent releases, unless told otherwise).
 from __future__ import annotations
 
 import inspect
-import os
 import queue
 import threading
 import time
@@ -18,6 +17,7 @@ import redis
 import redis.asyncio
 from redis.client import NEVER_DECODE
 
+from fairlane.backends import forks
 from fairlane.backends import redis_address as addresses
 from fairlane.backends.redis_wire import Calls
 from fairlane.errors import TransportClosed
@@ -41,7 +41,7 @@ class AsyncLine(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnLine:
+class OwnLine(forks.Heir):
     """A single server, on connections of our own.
 
     The driver's pool and its way of packing a command take longer than the server needs to carry the command out, so
@@ -56,6 +56,7 @@ class OwnLine:
         self._limit = address.max_connections
         self._closed = False
         self._start()
+        forks.watch(self)
 
     def _start(self) -> None:
         self._free: deque[tuple[Any, float]] = deque()  # connected; and since when it is idle
@@ -63,12 +64,15 @@ class OwnLine:
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # faster than a semaphore
         for _ in range(self._limit):
             self._permits.put(None)
-        self._process = os.getpid()
+
+    def leave_to_parent(self) -> object:
+        """Begin anew; see `forks`."""
+        left = self._free, self._cold
+        self._start()
+        return left
 
     def send(self, request: Call) -> Any:
         packed = self._calls.packed(request)
-        if self._process != os.getpid():
-            self._start()  # a fork must not share its parent's connections
         permits = self._permits
         permits.get()
         try:

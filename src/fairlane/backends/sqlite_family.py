@@ -14,7 +14,6 @@ class SentTwiceCore(ProcedureCore):
     """
 
     client_tokens = True
-    names_message = True
     sent_twice = True
 
 

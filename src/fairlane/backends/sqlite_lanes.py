@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,7 +100,7 @@ class OwnLane(forks.Guarded):
         return left
 
 
-class GivenLane(forks.Guarded):
+class GivenLane:
     """A connection of the application. Operations join its open transaction; without one each commits by itself.
 
     Where Python begins transactions on its own (`isolation_level` is not None), one is begun for these operations
@@ -106,14 +108,14 @@ class GivenLane(forks.Guarded):
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__()
         check_factories(connection)
         self._connection = connection
-        self._foreign = False
+        self._lock = threading.Lock()
+        self._process = forks.OneProcess("sqlite", "its own", os.getpid())
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
-        refuse(self._foreign)
+        self._process.check()
         with self._lock, usable():
             begin = implicit_begin(self._connection)
             cursor = self._connection.cursor()
@@ -126,11 +128,6 @@ class GivenLane(forks.Guarded):
                 if begin and self._connection.in_transaction:
                     self._connection.rollback()
                 raise
-
-    def leave_to_parent(self) -> object:
-        """Leave it alone from now on."""
-        self._foreign = True
-        return super().leave_to_parent()
 
     def close(self) -> None:
         """Leave it open: it is the application's."""
@@ -232,7 +229,7 @@ class OwnAsyncLane(forks.Heir):
         await asyncio.shield(connection.close())
 
 
-class GivenAsyncLane(forks.Heir):
+class GivenAsyncLane:
     """The same as `GivenLane` for asyncio."""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
@@ -242,12 +239,11 @@ class GivenAsyncLane(forks.Heir):
             raise ConfigurationError("open the aiosqlite connection first: await aiosqlite.connect(…)") from error
         self._connection = connection
         self._lock = asyncio.Lock()
-        self._foreign = False
-        forks.watch(self)
+        self._process = forks.OneProcess("sqlite", "its own", os.getpid())
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
-        refuse(self._foreign)
+        self._process.check()
         # shielded: a transaction that was begun for a statement must not be left without it
         return await asyncio.shield(self._run(sql, arguments, counts))
 
@@ -267,25 +263,8 @@ class GivenAsyncLane(forks.Heir):
                 await self._connection.rollback()
             raise
 
-    def leave_to_parent(self) -> object:
-        """Leave it alone from now on."""
-        self._foreign = True
-        return self._connection
-
     async def close(self) -> None:
         """Leave it open: it is the application's."""
-
-
-def refuse(foreign: bool) -> None:
-    """Say that a connection belongs to another process.
-
-    Raises:
-        ConfigurationError: it does.
-    """
-    if foreign:
-        raise ConfigurationError(
-            "connections of sqlite do not survive a fork: let each process open its own, and make a transport of it"
-        )
 
 
 @contextmanager

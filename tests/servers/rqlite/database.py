@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from .bodies import Changed, Failed, Result, Rows, Statement, Value
-from .tokens import REMEMBERED_LENGTH, numbered, placeholders, statements, tokens
+from .tokens import numbered, placeholders, remembered, statements, tokens
 
 Kind = Literal["execute", "query", "request"]
 
@@ -87,7 +86,7 @@ class Database:
             SqlError: it cannot be prepared.
         """
         if sql not in self._read_only:
-            first = next(statements(sql), "")
+            first = next(iter(statements(sql)), "")
             if not first or first.lstrip()[:7].lower() == "explain":
                 return True
             try:
@@ -138,7 +137,7 @@ class Database:
 
     def _change(self, statement: Statement) -> Changed:
         """`exec` of go-sqlite3: every statement of the text, each taking its share of the parameters."""
-        parts = list(statements(statement.sql))
+        parts = statements(statement.sql)
         start = 0
         for part in parts:
             names = placeholders(part)
@@ -153,7 +152,7 @@ class Database:
 
     def _rows(self, statement: Statement) -> Rows:
         """`query` of go-sqlite3: it prepares every statement of the text, but runs only the last."""
-        parts = list(statements(statement.sql))
+        parts = statements(statement.sql)
         start = 0
         rows = Rows()
         for number, part in enumerate(parts, 1):
@@ -228,7 +227,7 @@ class _State:
 
 
 def _bindings(
-    names: list[str | None], parameters: tuple[tuple[str, Value], ...], start: int
+    names: tuple[str | None, ...], parameters: tuple[tuple[str, Value], ...], start: int
 ) -> list[Value] | dict[str, Value]:
     """What go-sqlite3's `bind` makes of the parameters: anything that fits nothing is ignored, the rest is NULL."""
     end = start + len(names)
@@ -246,12 +245,9 @@ def _bindings(
     return bound
 
 
+@remembered
 def _source(sql: str, column: str) -> str:
     """The table's column behind a result column: `n` for `n as age`, nothing for an expression with a name."""
-    return (_known_source if len(sql) < REMEMBERED_LENGTH else _look_for_source)(sql, column)
-
-
-def _look_for_source(sql: str, column: str) -> str:
     found = tokens(sql)
     for at, token in enumerate(found[:-1]):
         if at > 1 and token.word == "as" and found[at + 1].text.strip('"').lower() == column.lower():
@@ -260,10 +256,7 @@ def _look_for_source(sql: str, column: str) -> str:
     return column
 
 
-_known_source = functools.lru_cache(maxsize=2048)(_look_for_source)
-
-
-def _unbound(names: list[str | None]) -> list[None] | dict[str, None]:
+def _unbound(names: tuple[str | None, ...]) -> list[None] | dict[str, None]:
     return {str(name)[1:]: None for name in names} if names and all(names) else [None] * len(names)
 
 

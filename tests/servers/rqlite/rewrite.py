@@ -75,7 +75,7 @@ def _process(sql: str, rewrite_time: bool, rewrite_random: bool) -> tuple[Proces
     ):
         return Processed(sql, False), False
     # ParseStatement stops at the first semicolon: what follows is not looked at
-    first = next(statements(sql), sql)
+    first = next(iter(statements(sql)), sql)
     found = tokens(first)
     if not parses(found):
         return Processed(sql, False), False

@@ -9,8 +9,11 @@ from __future__ import annotations
 import functools
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _TOKEN = re.compile(
     r"""
@@ -49,12 +52,20 @@ REMEMBERED_LENGTH = 20_000
 """Longer texts are not kept: they are somebody's data."""
 
 
+def remembered(function: F) -> F:
+    """Keep what a function finds out about a text: a client sends the same few statements again and again."""
+    kept = functools.lru_cache(maxsize=2048)(function)
+
+    @functools.wraps(function)
+    def call(sql: str, *arguments: str) -> Any:
+        return (kept if len(sql) < REMEMBERED_LENGTH else function)(sql, *arguments)
+
+    return cast(F, call)
+
+
+@remembered
 def tokens(sql: str) -> tuple[Token, ...]:
     """All tokens but blanks and comments."""
-    return _remembered(sql) if len(sql) < REMEMBERED_LENGTH else _cut(sql)
-
-
-def _cut(sql: str) -> tuple[Token, ...]:
     return tuple(
         Token(str(found.lastgroup), found.group(), found.start())
         for found in _TOKEN.finditer(sql)
@@ -62,41 +73,28 @@ def _cut(sql: str) -> tuple[Token, ...]:
     )
 
 
-_remembered = functools.lru_cache(maxsize=256)(_cut)  # a client sends the same few statements again and again
-
-
-def statements(sql: str) -> Iterator[str]:
+@remembered
+def statements(sql: str) -> tuple[str, ...]:
     """Cut a text at its semicolons, except those inside a trigger's body; a trailing semicolon ends nothing new."""
-    return iter(_parts(sql)) if len(sql) < REMEMBERED_LENGTH else _cut_up(sql)
-
-
-@functools.lru_cache(maxsize=512)
-def _parts(sql: str) -> tuple[str, ...]:
-    return tuple(_cut_up(sql))
-
-
-def _cut_up(sql: str) -> Iterator[str]:
+    parts = []
     start = 0
     for token in tokens(sql):
         # sqlite3_complete knows the END of CREATE TRIGGER: https://www.sqlite.org/c3ref/complete.html
         if token.word == ";" and sqlite3.complete_statement(sql[start : token.end]):
-            yield sql[start : token.end]
+            parts.append(sql[start : token.end])
             start = token.end
     if tokens(sql[start:]):
-        yield sql[start:]
+        parts.append(sql[start:])
+    return tuple(parts)
 
 
-def placeholders(sql: str) -> list[str | None]:
+@remembered
+def placeholders(sql: str) -> tuple[str | None, ...]:
     """The parameters of one statement in the order of SQLite's own numbers; None for those without a name.
 
     `?` takes the next number, `?NNN` that number, and a name the number of its first use:
     https://www.sqlite.org/lang_expr.html#varparam
     """
-    return list(_names(sql) if len(sql) < REMEMBERED_LENGTH else _names.__wrapped__(sql))
-
-
-@functools.lru_cache(maxsize=512)
-def _names(sql: str) -> list[str | None]:
     found: list[str | None] = []
     for token in tokens(sql):
         if token.kind != "bind":
@@ -107,7 +105,7 @@ def _names(sql: str) -> list[str | None]:
             found.extend([None] * (int(token.text[1:]) - len(found)))
         elif token.text not in found:
             found.append(token.text)
-    return found
+    return tuple(found)
 
 
 def numbered(sql: str) -> str:
