@@ -7,6 +7,7 @@ or workflow are handled in order while different groups run in parallel.
 from fairlane import migrate
 from fairlane.capabilities import Capabilities, capabilities
 from fairlane.codec import Codec, JsonCodec
+from fairlane.connect import connect, connect_async
 from fairlane.contract import AsyncTransport, Transport
 from fairlane.errors import (
     AuthenticationFailed,
@@ -24,7 +25,6 @@ from fairlane.errors import (
     UnsupportedByBackend,
 )
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.registry import connect, connect_async
 from fairlane.transports import (
     AsyncInMemoryTransport,
     AsyncLibsqlTransport,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane import contract
-from fairlane.backends.memory import MemoryStore
+from fairlane.backends.memory.executor import MemoryStore
 from fairlane.codec import Codec
 from fairlane.facade import AsyncFacade, SyncFacade
 

@@ -11,7 +11,7 @@ import pytest
 
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, LeaseLost, TransportClosed
-from fairlane.backends.postgres_spares import Spares
+from fairlane.backends.postgres.spares import Spares
 from tests.harness import KITS, LONG, eventually
 
 pytestmark = pytest.mark.promise(1, 9)
@@ -415,7 +415,7 @@ async def test_connections_that_nobody_has_used_for_long_are_opened_anew(queue, 
     before = await sessions(queue)
     await mine.publish("g", 2)
     assert await sessions(queue) == before
-    monkeypatch.setattr("fairlane.backends.postgres_spares.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("fairlane.backends.postgres.spares.IDLE_SECONDS", 0.0)
     await mine.publish("g", 3)
 
     async def others():

@@ -15,7 +15,7 @@ from fairlane import (
     SchemaNotReady,
     UnsupportedByBackend,
 )
-from fairlane.backends.redis_wire import keys_of
+from fairlane.backends.redis.wire import keys_of
 from tests.harness import LONG
 from tests.servers.base import free_port
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import fairlane
 from fairlane import Lease, migrate
-from fairlane.backends import memory
 from fairlane.backends.base import Rows
+from fairlane.backends.memory import executor as memory
 from fairlane.capabilities import TABLE, Capabilities
 from fairlane.program import Call
 
@@ -121,7 +121,7 @@ class SqliteKit(Kit):
         return sqlite3.connect(self.folder / "queue.db", isolation_level=None, timeout=30)
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        from fairlane.backends.sqlite_family import Statements
+        from fairlane.backends.shared.sqlite_statements import Statements
 
         statements = Statements(queue, "sqlite")
         connection = self.connect()
@@ -213,7 +213,7 @@ class RedisKit(Kit):
         return redis.Redis.from_url(self.url(queue))
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        from fairlane.backends.redis_wire import Calls, rows_of
+        from fairlane.backends.redis.wire import Calls, rows_of
 
         commands = Calls(queue)
         answers: list[Rows] = []
@@ -262,8 +262,8 @@ class RqliteKit(Kit):
 
     def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
         """Send statements in one request; answers with the rows of each."""
-        from fairlane.backends.rqlite import RqliteExecutor
-        from fairlane.backends.rqlite_wire import Batch, delivered
+        from fairlane.backends.rqlite.executor import RqliteExecutor
+        from fairlane.backends.rqlite.wire import Batch, delivered
         from fairlane.program import run
 
         executor = RqliteExecutor.from_url(self.url(queue), queue, timeout=60)
@@ -274,7 +274,7 @@ class RqliteKit(Kit):
             executor.close()
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        from fairlane.backends.sqlite_family import Statements
+        from fairlane.backends.shared.sqlite_statements import Statements
 
         statements = Statements(queue, "rqlite")
         answers: list[Rows] = []
@@ -303,8 +303,8 @@ class SqsKit(Kit):
         return datetime.now(UTC)
 
     def leftovers(self, queue: str) -> dict[str, int]:
-        from fairlane.backends.sqs import make_client
-        from fairlane.backends.sqs_address import parse
+        from fairlane.backends.sqs.address import parse
+        from fairlane.backends.sqs.executor import make_client
 
         client = make_client(parse(self.url(queue)))
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
@@ -385,8 +385,8 @@ class LibsqlKit(Kit):
 
         from libsql_client import LibsqlError
 
-        from fairlane.backends.libsql_address import locate
-        from fairlane.backends.libsql_http import Client
+        from fairlane.backends.libsql.address import locate
+        from fairlane.backends.libsql.connections import Client
 
         async def send() -> list[Rows]:
             client = Client(locate(self.url(queue), {"timeout": 60}))
@@ -406,7 +406,7 @@ class LibsqlKit(Kit):
         return asyncio.run(send())
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        from fairlane.backends.libsql_wire import Wire
+        from fairlane.backends.libsql.wire import Wire
 
         wire = Wire(queue, "", 0)
         answers: list[Rows] = []

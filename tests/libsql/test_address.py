@@ -6,7 +6,7 @@ import pytest
 
 import fairlane
 from fairlane import ConfigurationError, UnsupportedByBackend
-from fairlane.backends.libsql_address import locate
+from fairlane.backends.libsql.address import locate
 
 
 def test_libsql_means_tls_and_the_other_scheme_says_http():

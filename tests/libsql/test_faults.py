@@ -12,7 +12,7 @@ import time
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
-from fairlane.backends.libsql_wire import Unanswered
+from fairlane.backends.libsql.wire import Unanswered
 from tests.harness import LONG, SHORT, eventually
 from tests.harness.scene import Scene
 from tests.libsql.conftest import TIMEOUT

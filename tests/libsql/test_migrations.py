@@ -111,7 +111,7 @@ EIGHT = """if True:
     import fairlane
     from fairlane import migrate
     from fairlane.migrate import engines, ledger  # what takes long is done once
-    import alembic.command, fairlane.backends.libsql_migrate
+    import alembic.command, fairlane.backends.libsql.target
     start, children = time.time() + 0.3, []
     for number in range(8):
         if (child := os.fork()) == 0:

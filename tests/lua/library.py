@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from fairlane.backends.redis_wire import keys_of, library_of
+from fairlane.backends.redis.wire import keys_of, library_of
 from fairlane.templates import render
 from tests.lua.servers import Client, primaries
 

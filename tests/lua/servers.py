@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from fairlane.backends import redis_address as addresses
+from fairlane.backends.redis import address as addresses
 from tests.conftest import require_server
 from tests.servers.redis import Redis
 

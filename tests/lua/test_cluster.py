@@ -13,7 +13,7 @@ import redis.asyncio
 
 import fairlane
 from fairlane import migrate
-from fairlane.backends.redis_wire import keys_of
+from fairlane.backends.redis.wire import keys_of
 from fairlane.errors import BackendUnavailable, ConfigurationError
 from tests.conftest import require_server
 from tests.lua.servers import connect, primaries

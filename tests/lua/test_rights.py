@@ -56,7 +56,7 @@ def test_a_worker_can_do_nothing_else(server: Redis) -> None:
     connected(server, "worker").close()
     with connect(server.url.replace("//", "//worker:p%25%2F%40%20s@")) as client:
         for command in (("KEYS", "*"), ("GET", "mine"), ("FLUSHALL",), ("FUNCTION", "DELETE", "fairlane_orders")):
-            with pytest.raises(fairlane.backends.redis_wire.redis.exceptions.NoPermissionError):
+            with pytest.raises(fairlane.backends.redis.wire.redis.exceptions.NoPermissionError):
                 client.execute_command(*command)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.backends.redis_wire import keys_of
+from fairlane.backends.redis.wire import keys_of
 from fairlane.templates import bundle_root, render
 from tests.conftest import require_server
 from tests.servers import find_tool

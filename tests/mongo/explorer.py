@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 from fairlane.backends import mongo_programs, mongo_publish
-from fairlane.backends.mongo_programs import MongoCore
-from fairlane.backends.mongo_requests import GROUPS, MESSAGES
+from fairlane.backends.mongo.core import MongoCore
+from fairlane.backends.mongo.wire import GROUPS, MESSAGES
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease
 from fairlane.program import Program, Sleep

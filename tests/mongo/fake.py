@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fairlane.backends.mongo_requests import (
+from fairlane.backends.mongo.wire import (
     GROUPS,
     MESSAGES,
     META,

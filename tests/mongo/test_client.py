@@ -8,9 +8,9 @@ import pymongo
 import pytest
 from pymongo import errors
 
-from fairlane.backends.mongo import AsyncMongoExecutor, MongoExecutor
-from fairlane.backends.mongo_client import database_of, hosts_of, make, translate
-from fairlane.backends.mongo_requests import FindOne
+from fairlane.backends.mongo.address import database_of, hosts_of, make, translate
+from fairlane.backends.mongo.executor import AsyncMongoExecutor, MongoExecutor
+from fairlane.backends.mongo.wire import FindOne
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,

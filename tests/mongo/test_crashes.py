@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fairlane.backends.mongo import MongoExecutor
-from fairlane.backends.mongo_programs import MongoCore
+from fairlane.backends.mongo.core import MongoCore
+from fairlane.backends.mongo.executor import MongoExecutor
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease
 from fairlane.program import Program, Sleep, run
@@ -223,7 +223,7 @@ async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Any, client: Clien
 
 
 def _token(client: Client) -> str:
-    from fairlane.backends.mongo_requests import GROUPS, FindOne
+    from fairlane.backends.mongo.wire import GROUPS, FindOne
 
     token: str = client.executor.execute(FindOne(GROUPS, {"_id": "g"}))["token"]
     return token

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fairlane.backends.mongo import MongoExecutor
-from fairlane.backends.mongo_programs import MongoCore
+from fairlane.backends.mongo.core import MongoCore
+from fairlane.backends.mongo.executor import MongoExecutor
 from fairlane.program import Sleep, run
 from tests.mongo.explorer import Note, Script, consumer, publisher
 from tests.mongo.fake import FakeServer

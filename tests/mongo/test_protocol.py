@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.backends.mongo_requests import GROUPS, MESSAGES, Delete, Update
+from fairlane.backends.mongo.wire import GROUPS, MESSAGES, Delete, Update
 from tests.mongo.explorer import Explorer, consumer, publisher
 from tests.mongo.watcher import Violation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairlane.backends.mongo_requests import GROUPS, LINE, Insert, Update
+from fairlane.backends.mongo.wire import GROUPS, LINE, Insert, Update
 from fairlane.model import Lease
 from tests.mongo.fake import FakeServer
 

@@ -6,7 +6,7 @@ import pytest
 
 import fairlane
 from fairlane import ConfigurationError
-from fairlane.backends.rqlite_address import locate
+from fairlane.backends.rqlite.address import locate
 
 URL = "rqlite://me:hidden@a:1"
 

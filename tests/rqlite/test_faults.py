@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
-from fairlane.backends.rqlite_wire import Undelivered
+from fairlane.backends.rqlite.wire import Undelivered
 from fairlane.program import Call
 from tests.harness import LONG, SHORT, eventually
 from tests.harness.queues import in_thread

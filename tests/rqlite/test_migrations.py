@@ -16,7 +16,7 @@ from alembic import command as alembic_command
 from alembic.config import Config
 
 from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError, connect, migrate
-from fairlane.backends.rqlite_migrate import RqliteTarget
+from fairlane.backends.rqlite.target import RqliteTarget
 from fairlane.migrate.ledger import open_target
 from fairlane.migrate.settings import Settings
 from fairlane.templates import bundle_root, render

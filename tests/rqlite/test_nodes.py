@@ -9,7 +9,7 @@ import pytest
 
 import fairlane
 from fairlane import AuthenticationFailed, BackendUnavailable, LeaseLost, SchemaNotReady
-from fairlane.backends import rqlite_address
+from fairlane.backends.rqlite import address as rqlite_address
 from tests.harness import LONG
 from tests.harness.queues import in_thread
 from tests.rqlite.conftest import posts

@@ -17,9 +17,9 @@ from fairlane import (
     LeaseLost,
     SchemaNotReady,
 )
-from fairlane.backends.rqlite import RqliteCore
-from fairlane.backends.rqlite_address import locate
-from fairlane.backends.rqlite_wire import Batch, Refused, RqliteError, Undelivered, Wire, delivered
+from fairlane.backends.rqlite.address import locate
+from fairlane.backends.rqlite.executor import RqliteCore
+from fairlane.backends.rqlite.wire import Batch, Refused, RqliteError, Undelivered, Wire, delivered
 from fairlane.program import Call, Sleep
 from tests.harness import LONG
 from tests.servers.rqlite.rewrite import RANDOM_MARKS, TIME_MARKS, process

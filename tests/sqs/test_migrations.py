@@ -6,8 +6,8 @@ import pytest
 
 import fairlane
 from fairlane import ConfigurationError, SchemaNotReady, UnsupportedByBackend, migrate
-from fairlane.backends.sqs import make_client
-from fairlane.backends.sqs_address import parse
+from fairlane.backends.sqs.address import parse
+from fairlane.backends.sqs.executor import make_client
 from tests.commands import fairlane as fairlane_cli
 from tests.conftest import require_server
 from tests.harness import Queues

@@ -6,8 +6,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from fairlane import BackendUnavailable, EventTooLarge, Lease, LeaseLost, UnsupportedByBackend
-from fairlane.backends import sqs_wire
-from fairlane.backends.sqs_programs import SqsCore
+from fairlane.backends.sqs import wire as sqs_wire
+from fairlane.backends.sqs.core import SqsCore
 from fairlane.program import run
 
 

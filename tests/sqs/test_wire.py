@@ -6,7 +6,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
 from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError
-from fairlane.backends import sqs_address, sqs_wire
+from fairlane.backends.sqs import address as sqs_address
+from fairlane.backends.sqs import wire as sqs_wire
 
 
 def refused(code, status=400):

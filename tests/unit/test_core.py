@@ -9,7 +9,7 @@ import pytest
 from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, templates
 from fairlane.backends import ENTRIES, load, name_for
 from fairlane.backends.base import ProcedureCore
-from fairlane.backends.memory import MemoryStore
+from fairlane.backends.memory.executor import MemoryStore
 from fairlane.contract import check_queue
 from fairlane.environ import resolve_url, url_from
 from fairlane.model import Revision

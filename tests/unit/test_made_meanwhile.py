@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlane.backends import libsql_wire, rqlite_wire
-from fairlane.backends.libsql import LibsqlCore
-from fairlane.backends.rqlite import RqliteCore
+from fairlane.backends.libsql import wire as libsql_wire
+from fairlane.backends.libsql.executor import LibsqlCore
+from fairlane.backends.rqlite import wire as rqlite_wire
+from fairlane.backends.rqlite.executor import RqliteCore
 from fairlane.errors import SchemaNotReady
 from fairlane.model import Revision
 from fairlane.program import run

@@ -66,7 +66,7 @@ def test_several_hosts_are_a_cluster_and_none_of_them_is_ignored() -> None:
 
 
 def test_a_password_that_was_escaped_is_read_as_it_is_meant() -> None:
-    from fairlane.backends import redis_address
+    from fairlane.backends.redis import address as redis_address
 
     password = "p/?#@[]\u2100"
     address = redis_address.parse(f"redis://user:{quote(password, safe='')}@h/0")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from fairlane import BackendUnavailable
-from fairlane.backends.postgres import TRIES, AsyncPostgresExecutor, PostgresExecutor
+from fairlane.backends.postgres.executor import TRIES, AsyncPostgresExecutor, PostgresExecutor
 from fairlane.program import Call
 
 CLAIM = Call("claim", {"p_worker_id": "w", "p_visibility": 60.0, "p_min_priority": 0})

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from fairlane.backends import redis_address as addresses
-from fairlane.backends.redis_wire import Calls, code_of, translate
+from fairlane.backends.redis import address as addresses
+from fairlane.backends.redis.wire import Calls, code_of, translate
 from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError
 from fairlane.program import Call
 

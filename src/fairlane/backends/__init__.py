@@ -1,6 +1,6 @@
 """The backends: which there are, the URL schemes they answer to, and how to load one.
 
-A backend module offers `BACKEND`, a `base.Backend`. Its driver is imported when it is loaded, not before.
+Each module in the table offers `BACKEND`, a `base.Backend`. Its driver is imported when it is loaded, not before.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ class Entry:
 
 
 ENTRIES: dict[str, Entry] = {
-    "memory": Entry(("memory",), "fairlane.backends.memory"),
-    "sqlite": Entry(("sqlite",), "fairlane.backends.sqlite"),
-    "postgres": Entry(("postgresql", "postgres"), "fairlane.backends.postgres", ("psycopg", "psycopg_pool")),
-    "redis": Entry(("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis", ("redis",)),
-    "mongo": Entry(("mongodb", "mongodb+srv"), "fairlane.backends.mongo", ("pymongo",)),
-    "libsql": Entry(
-        ("libsql", "libsql+http", "libsql+https"), "fairlane.backends.libsql", ("libsql_client", "aiohttp")
+    "memory": Entry(("memory",), "fairlane.backends.memory.executor"),
+    "sqlite": Entry(("sqlite",), "fairlane.backends.sqlite.executor"),
+    "postgres": Entry(("postgresql", "postgres"), "fairlane.backends.postgres.executor", ("psycopg", "psycopg_pool")),
+    "redis": Entry(
+        ("redis", "rediss", "redis+cluster", "rediss+cluster"), "fairlane.backends.redis.executor", ("redis",)
     ),
-    "rqlite": Entry(("rqlite", "rqlites"), "fairlane.backends.rqlite", ("requests", "httpx")),
-    "sqs": Entry(("sqs",), "fairlane.backends.sqs", ("boto3", "botocore", "aiobotocore")),
+    "mongo": Entry(("mongodb", "mongodb+srv"), "fairlane.backends.mongo.executor", ("pymongo",)),
+    "libsql": Entry(
+        ("libsql", "libsql+http", "libsql+https"), "fairlane.backends.libsql.executor", ("libsql_client", "aiohttp")
+    ),
+    "rqlite": Entry(("rqlite", "rqlites"), "fairlane.backends.rqlite.executor", ("requests", "httpx")),
+    "sqs": Entry(("sqs",), "fairlane.backends.sqs.executor", ("boto3", "botocore", "aiobotocore")),
 }
 
 

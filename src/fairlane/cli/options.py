@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fairlane.connect import connect
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.facade import SyncFacade
-from fairlane.registry import connect
 
 STARTUP_TIMEOUT = 2.0
 """Seconds to wait for a server that is not up: a person sits in front of it."""

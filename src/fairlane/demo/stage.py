@@ -16,6 +16,7 @@ from typing import Any
 from fairlane import migrate
 from fairlane.backends import name_for
 from fairlane.capabilities import TABLE
+from fairlane.connect import connect
 from fairlane.contract import MAX_LIMIT
 from fairlane.demo.application import Application
 from fairlane.demo.crew import Crew
@@ -26,7 +27,6 @@ from fairlane.demo.worker import Job
 from fairlane.errors import ConfigurationError, FairlaneError
 from fairlane.facade import SyncFacade
 from fairlane.model import GroupStatus, QueueStatus
-from fairlane.registry import connect
 from fairlane.urls import host_of, scheme_of
 
 TICK = 0.1

@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairlane.connect import connect
 from fairlane.demo.application import Application
 from fairlane.errors import LeaseLost
 from fairlane.facade import SyncFacade
 from fairlane.model import Lease
-from fairlane.registry import connect
 
 IDLE = (0.01, 0.2)
 """Seconds between two claims when there is nothing: the first and the longest pause."""

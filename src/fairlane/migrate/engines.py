@@ -24,7 +24,7 @@ def connected(settings: Settings, *, create: bool) -> Iterator[sa.Connection]:
     survive two parsers more.
     """
     load(settings.backend)  # says which extra is missing
-    module = import_module(f"fairlane.backends.{settings.backend}")
+    module = import_module(f"fairlane.backends.{settings.backend}.executor")
     engine = sa.create_engine(
         DIALECTS[settings.backend],
         creator=lambda: module.open_for_migration(settings.url, create=create),

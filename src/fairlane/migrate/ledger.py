@@ -42,11 +42,11 @@ class Target(Protocol):
 
 
 TARGETS = {
-    "redis": "fairlane.backends.redis_migrate:RedisTarget",
-    "mongo": "fairlane.backends.mongo_migrate:MongoTarget",
-    "libsql": "fairlane.backends.libsql_migrate:LibsqlTarget",
-    "rqlite": "fairlane.backends.rqlite_migrate:RqliteTarget",
-    "sqs": "fairlane.backends.sqs_migrate:SqsTarget",
+    "redis": "fairlane.backends.redis.target:RedisTarget",
+    "mongo": "fairlane.backends.mongo.target:MongoTarget",
+    "libsql": "fairlane.backends.libsql.target:LibsqlTarget",
+    "rqlite": "fairlane.backends.rqlite.target:RqliteTarget",
+    "sqs": "fairlane.backends.sqs.target:SqsTarget",
 }
 """Each class is made with a URL and the settings of the migration."""
 

@@ -24,7 +24,7 @@ import pytest
 import fairlane
 from fairlane import migrate
 from fairlane.backends import sqlite_file, sqlite_lanes
-from fairlane.backends.sqlite_file import locate
+from fairlane.backends.sqlite.file import locate
 from fairlane.errors import (
     BackendFull,
     BackendUnavailable,
@@ -408,7 +408,7 @@ def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: m
 
 
 def test_a_forked_child_opens_its_own_connection(url, monkeypatch):
-    monkeypatch.setattr("fairlane.backends.forks.PATIENCE", 0.1)
+    monkeypatch.setattr("fairlane.backends.shared.forks.PATIENCE", 0.1)
     context = multiprocessing.get_context("fork")
     with fairlane.connect(url) as queue:
         for name in ("a", "b", "c"):

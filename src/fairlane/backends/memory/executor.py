@@ -1,0 +1,282 @@
+"""The in-memory backend: the contract in plain Python, for tests and single-process programs.
+
+A `MemoryStore` keeps one line (a heap) per priority, ordered by `ready_at`, which is lease expiry, park deadline and
+place in line at once, as in the other layouts. An entry whose group has moved since is stale and skipped; a line with
+more stale entries than live ones is rebuilt, so that every operation costs O(log n), amortised.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Self
+from uuid import uuid4
+
+from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
+from fairlane.backends.shared import forks
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import ConfigurationError
+from fairlane.program import Call
+
+PRIORITIES = 5
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(slots=True)
+class _Message:
+    seq: int
+    event: str
+    dedup_id: str | None
+    published_at: int
+
+
+@dataclass(slots=True)
+class _Group:
+    priority: int
+    ready_at: int
+    turn: int  # breaks ties of ready_at by the order of events; also tells the live entry from stale ones
+    messages: deque[_Message] = field(default_factory=deque)
+    token: str | None = None
+    worker_id: str | None = None
+    attempts: int = 0
+
+
+class MemoryStore(forks.Guarded):
+    """The messages of one queue. Its methods are the stored operations; each holds the lock for its whole length."""
+
+    def __init__(self, new_groups: str = "first") -> None:
+        super().__init__()
+        self._new_first = new_groups == "first"
+        self._groups: dict[str, _Group] = {}
+        self._lines: list[list[tuple[int, int, str]]] = [[] for _ in range(PRIORITIES)]
+        self._sizes = [0] * PRIORITIES  # live entries of each line
+        self._dedup: dict[str, int] = {}
+        self._seq = itertools.count(1)
+        self._turn = itertools.count(1)
+        # the wall clock may be set while we run; time must not jump, so it only anchors the monotonic one
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> int:
+        """Return the time in microseconds since the epoch; never goes back."""
+        return (time.monotonic_ns() + self._offset) // 1000
+
+    def perform(self, operation: str, arguments: dict[str, Any]) -> Rows:
+        """Carry out one operation by its name."""
+        with self._lock:
+            rows: Rows = getattr(self, f"_{operation}")(**arguments)
+            return rows
+
+    def _place(self, group_id: str, group: _Group, ready_at: int) -> None:
+        group.ready_at, group.turn = ready_at, next(self._turn)
+        line = self._lines[group.priority]
+        if len(line) > 2 * self._sizes[group.priority] + 64:
+            line[:] = [entry for entry in line if self._live(entry)]
+            heapq.heapify(line)
+        heapq.heappush(line, (ready_at, group.turn, group_id))
+
+    def _live(self, entry: tuple[int, int, str]) -> bool:
+        group = self._groups.get(entry[2])
+        return group is not None and group.turn == entry[1]
+
+    def _first(self, min_priority: int, now: int) -> str | None:
+        best: tuple[int, int, str] | None = None
+        for line in self._lines[min_priority:]:
+            while line and not self._live(line[0]):
+                heapq.heappop(line)
+            if line and line[0][0] <= now and (best is None or line[0] < best):
+                best = line[0]
+        return best[2] if best else None
+
+    def _held(self, group_id: str, token: str) -> _Group | None:
+        group = self._groups.get(group_id)
+        return group if group is not None and group.token == token else None
+
+    def _revision(self) -> Rows:
+        return [(CLIENT_REVISION, CLIENT_REVISION)]
+
+    def _publish(self, p_group_id: str, p_event: str, p_priority: int, p_dedup_id: str | None) -> Rows:
+        if p_dedup_id is not None and p_dedup_id in self._dedup:
+            return [(self._dedup[p_dedup_id],)]
+        seq, now = next(self._seq), self.now()
+        group = self._groups.get(p_group_id)
+        if group is None:
+            group = self._groups[p_group_id] = _Group(p_priority, 0, 0)
+            self._sizes[p_priority] += 1
+            self._place(p_group_id, group, seq if self._new_first else now)
+        group.messages.append(_Message(seq, p_event, p_dedup_id, now))
+        if p_dedup_id is not None:
+            self._dedup[p_dedup_id] = seq
+        return [(seq,)]
+
+    def _claim(self, p_worker_id: str, p_visibility: float, p_min_priority: int) -> Rows:
+        now = self.now()
+        group_id = self._first(p_min_priority, now)
+        if group_id is None:
+            return []
+        group = self._groups[group_id]
+        group.token, group.worker_id = str(uuid4()), p_worker_id
+        group.attempts += 1
+        self._place(group_id, group, now + ceil(p_visibility * _MICROSECONDS))
+        head = group.messages[0]
+        row = (group_id, head.seq, head.event, group.token, group.attempts, head.published_at, group.ready_at)
+        return [row]
+
+    def _ack(self, p_group_id: str, p_token: str) -> Rows:
+        group = self._held(p_group_id, p_token)
+        if group is None:
+            return []
+        done = group.messages.popleft()
+        if done.dedup_id is not None:
+            del self._dedup[done.dedup_id]
+        group.token, group.worker_id, group.attempts = None, None, 0
+        if group.messages:
+            self._place(p_group_id, group, self.now())
+        else:
+            del self._groups[p_group_id]
+            self._sizes[group.priority] -= 1
+            if not self._sizes[group.priority]:
+                self._lines[group.priority].clear()
+        return [(done.seq,)]
+
+    def _nack(self, p_group_id: str, p_token: str, p_delay: float) -> Rows:
+        group = self._held(p_group_id, p_token)
+        if group is None:
+            return []
+        group.token, group.worker_id = None, None
+        self._place(p_group_id, group, self.now() + ceil(p_delay * _MICROSECONDS))
+        return [(group.ready_at,)]
+
+    def _extend(self, p_group_id: str, p_token: str, p_visibility: float) -> Rows:
+        group = self._held(p_group_id, p_token)
+        if group is None:
+            return []
+        self._place(p_group_id, group, self.now() + ceil(p_visibility * _MICROSECONDS))
+        return [(group.ready_at,)]
+
+    def _state(self, group: _Group, now: int) -> str:
+        if group.ready_at <= now:
+            return "ready"
+        return "parked" if group.token is None else "in_flight"
+
+    def _queue_status(self, p_queue: str) -> Rows:
+        now = self.now()
+        states = [self._state(group, now) for group in self._groups.values()]
+        times = [message.published_at for group in self._groups.values() for message in group.messages]
+        counts = [states.count(state) for state in ("ready", "in_flight", "parked")]
+        return [(p_queue, len(states), *counts, len(times), (now - min(times)) / 1e6 if times else None)]
+
+    def _group_status(self, p_limit: int) -> Rows:
+        now = self.now()
+        line = heapq.nsmallest(p_limit, self._groups.items(), key=lambda item: (item[1].ready_at, item[1].turn))
+        return list(self._group_rows(line, now))
+
+    def _group_rows(self, line: list[tuple[str, _Group]], now: int) -> Iterator[tuple[Any, ...]]:
+        for group_id, group in line:
+            yield (
+                group_id,
+                self._state(group, now),
+                group.priority,
+                len(group.messages),
+                (now - group.messages[0].published_at) / 1e6,
+                group.worker_id,
+                group.attempts,
+                max(0, group.ready_at - now) / 1e6,
+            )
+
+    def _message_status(self, p_group_id: str, p_limit: int) -> Rows:
+        now = self.now()
+        group = self._groups.get(p_group_id)
+        if group is None:
+            return []
+        leased = self._state(group, now) == "in_flight"
+        return [
+            (
+                p_group_id,
+                message.seq,
+                "in_flight" if leased and position == 1 else "waiting",
+                position,
+                group.attempts if position == 1 else 0,
+                message.dedup_id,
+                message.published_at,
+                (now - message.published_at) / 1e6,
+                message.event,
+            )
+            for position, message in enumerate(itertools.islice(group.messages, p_limit), 1)
+        ]
+
+
+_shared: dict[str, MemoryStore] = {}
+
+
+def shared_store(queue: str) -> MemoryStore:
+    """Return the store that all transports of one queue name share in this process."""
+    return _shared.get(queue) or _shared.setdefault(queue, MemoryStore())
+
+
+class MemoryCore(ProcedureCore):
+    """The stored operations of a `MemoryStore`."""
+
+
+class MemoryExecutor:
+    """Performs requests on a store in this process."""
+
+    def __init__(self, store: MemoryStore, queue: str) -> None:
+        self._store = store
+        self._queue = queue
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Use the process's store of this queue; the URL has no parts."""
+        check_options("memory", options)
+        return cls(shared_store(queue), queue)
+
+    @classmethod
+    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+        """Use a store of the application's own, or the process's store of this queue."""
+        check_options("memory", options)
+        store = shared_store(queue) if client is None else client
+        if not isinstance(store, MemoryStore):
+            raise ConfigurationError(f"memory takes a MemoryStore, or nothing, not {type(client).__name__}")
+        return cls(store, queue)
+
+    def execute(self, request: Call) -> Rows:
+        """Perform one operation."""
+        arguments = dict(request.arguments)
+        if request.operation == "queue_status":
+            arguments["p_queue"] = self._queue
+        return self._store.perform(request.operation, arguments)
+
+    def close(self) -> None:
+        """Do nothing: the store belongs to the process."""
+
+
+class AsyncMemoryExecutor:
+    """The same for asyncio; no operation waits, so none is awaited inside."""
+
+    def __init__(self, executor: MemoryExecutor) -> None:
+        self._executor = executor
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Use the process's store of this queue."""
+        return cls(MemoryExecutor.from_url(url, queue, **options))
+
+    @classmethod
+    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+        """Use a store of the application's own, or the process's store of this queue."""
+        return cls(MemoryExecutor.from_client(client, queue, **options))
+
+    async def execute(self, request: Call) -> Rows:
+        """Perform one operation."""
+        return self._executor.execute(request)
+
+    async def close(self) -> None:
+        """Do nothing: the store belongs to the process."""
+
+
+BACKEND = Backend("memory", MemoryCore, MemoryExecutor, AsyncMemoryExecutor)

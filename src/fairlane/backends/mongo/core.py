@@ -1,0 +1,218 @@
+"""The operations on a queue in MongoDB: programs whose every step is one operation on one document.
+
+Collections (the fields of their documents in brackets):
+    <queue>_meta      one document [_id "queue", revision, serves, new_groups, seq (the last one drawn), at (when)]
+    <queue>_groups    [_id the group's id, priority, ready_at, token, worker_id, leased, attempts, acked, touched]
+                      `leased` is the seq of the message delivered last and not acked, `acked` of the one acked last
+    <queue>_messages  [_id the seq, group_id, event (the codec's text), priority, published_at, dedup_id if given]
+
+There are no transactions, so whoever stops between two steps leaves a state that others must be able to go on from:
+
+publish  1. draw a seq   2. insert the message   3. put the group in line, or touch it if it is
+         Stopped after 2, it never returned. The message goes with the group's next publish, with the same publish
+         sent again (by its dedup_id), or with a claim that finds the line empty.
+claim    1. lease the first group in line   2. read its head   3. note in the group that this message is leased
+         Stopped anywhere, the lease runs out. A group without messages is dropped, and the next one is leased.
+ack      1. free the group and note the message as acked: the fence, and the moment that counts
+         2. delete the message   3. drop the group if it has no message left
+         Stopped after 1, the next claim deletes the message; after 2, it finds or drops the group.
+
+Three rules make this safe; tests/mongo shows each one fail without it:
+- A group is dropped only if its `touched` is what it was before one looked for messages. Each pass through step 3 of
+  publish writes a number that was drawn for this pass alone: a dedup hit that wrote the first one's seq again could
+  make `touched` look as if nobody had come, and a published message would lose its group. Its `acked` must be the
+  same too: a message can be served and acked before its publisher has come to step 3, and then the group alone knows.
+- What `acked` names is deleted before another message may become `leased`, else a crash between ack's steps and a
+  smaller seq that arrives later would make `acked` forget it, and it would be delivered again.
+- `leased` is written under the token, so a claim whose lease ran out meanwhile starts anew.
+
+Ties: MongoDB's clock ticks in milliseconds. An operation that gives a group a new place does not return within the
+tick in which it did so (`after_tick`), so two such operations, one after the other, never share a place.
+
+A request sent twice: pymongo repeats a write whose answer was lost only where the server recognises the repetition
+and answers with the first result (replica sets and sharded clusters; "retryable writes" in MongoDB's manual). On a
+standalone server the call in progress fails with `BackendUnavailable`. So no publish needs a dedup_id of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from math import ceil
+from random import random
+from typing import Any, Literal
+from uuid import uuid4
+
+from fairlane.backends.base import Core
+from fairlane.backends.mongo.inspection import Inspection
+from fairlane.backends.mongo.publishing import PLACE, Publishing, after_tick
+from fairlane.backends.mongo.wire import (
+    GROUPS,
+    HEAD,
+    LINE,
+    MESSAGES,
+    META,
+    QUEUE,
+    Aggregate,
+    Delete,
+    Document,
+    FindOne,
+    Update,
+)
+from fairlane.errors import LeaseLost
+from fairlane.model import Lease, Revision
+from fairlane.program import Program, Sleep
+
+LOOKS = 32
+"""How often a claim looks again because the groups moved while it looked, before it gives up."""
+
+NOW = "$$NOW"  # the server's time when it received the command, everywhere the same within it
+
+
+class MongoCore(Publishing, Inspection, Core):
+    """The operations of one queue."""
+
+    def revision(self) -> Program[Revision | None]:
+        found: Document | None = yield FindOne(META, {"_id": QUEUE})
+        if found is None or not found.get("revision"):
+            return None
+        return Revision(found["revision"], found["serves"])
+
+    # claim
+
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
+        floor = {"priority": {"$in": list(range(min_priority, 5))}}
+        # $expr with $$NOW uses the index (jstests/…/now_variable.js of MongoDB), and $in with a sort merges its ranges
+        # ("The ESR Guideline" in the manual), so the first entry of at most five ranges decides. A command that loses
+        # a race for a document looks again, with the same $$NOW (SERVER-22178).
+        first = floor | {"$expr": {"$lte": ["$ready_at", NOW]}}
+        looks = 0
+        while looks < LOOKS:
+            token = uuid4().hex
+            change = {
+                "token": token,
+                "worker_id": {"$literal": worker_id},
+                "ready_at": {"$add": [NOW, _milliseconds(visibility)]},
+                "attempts": {"$add": ["$attempts", 1]},
+            }
+            group: Document | None = yield Update(GROUPS, first, [{"$set": change}], sort=LINE, after=True)
+            if group is None:
+                if not (yield from self._missed_one(floor, min_priority)):
+                    return None
+                looks += 1
+                yield Sleep(0.000_5 * looks * random())
+                continue
+            started = time.monotonic()
+            lease = yield from self._lease_head(group, token)
+            if lease:
+                yield from after_tick(started)
+                return lease
+            if lease is None:
+                looks += 1
+        return None
+
+    def _missed_one(self, floor: Document, min_priority: int) -> Program[bool]:
+        """Tell whether something is deliverable after all, because groups moved while the claim looked for one."""
+        line: list[Document] = [
+            {"$match": floor},
+            {"$sort": dict(LINE)},
+            {"$limit": 1},
+            {"$project": {"ready": {"$lte": ["$ready_at", NOW]}}},
+        ]
+        found: list[Document] = yield Aggregate(GROUPS, line)
+        if found:
+            return bool(found[0]["ready"])
+        if min_priority > 0:
+            yield from self.check_there()
+            return False
+        # nobody in line; a message that is there nevertheless is one whose publisher stopped half-way, or has one step
+        # to go: take it for him
+        message: Document | None = yield FindOne(MESSAGES, {}, HEAD, PLACE)
+        if message is None:
+            yield from self.check_there()
+            return False
+        drawn = yield from self.draw()
+        yield from self.put_in_line(message, drawn)
+        return True
+
+    def _lease_head(self, group: Document, token: str) -> Program[Lease | Literal[False] | None]:
+        """Return the lease on the group's head, False if the group was empty and is dropped, None if it is lost."""
+        group_id = group["_id"]
+        mine = {"_id": group_id, "token": token}
+        while True:
+            if group["leased"] is not None:
+                again: Document | None = yield FindOne(MESSAGES, {"_id": group["leased"]})
+                if again is not None:
+                    return _lease(group, again, int(group["attempts"]))
+            head: Document | None = yield FindOne(MESSAGES, {"group_id": group_id}, HEAD)
+            if head is None:
+                if (yield Delete(GROUPS, mine | {"touched": group["touched"]})):
+                    return False
+                group = yield FindOne(GROUPS, mine)  # somebody has published meanwhile, or has the group
+                if group is None:
+                    return None
+                continue
+            acked = group["acked"]
+            if acked is not None and head["_id"] <= acked:  # else it is gone: what is left is larger
+                yield Delete(MESSAGES, {"_id": acked})
+                if head["_id"] == acked:
+                    continue
+            held = yield Update(GROUPS, mine, {"$set": {"leased": head["_id"], "attempts": 1}})
+            return None if held is None else _lease(group, head, 1)
+
+    # ack, nack, extend
+
+    def ack(self, lease: Lease) -> Program[None]:
+        change = {
+            "token": None,
+            "worker_id": None,
+            "acked": "$leased",
+            "leased": None,
+            "attempts": 0,
+            "ready_at": NOW,
+        }
+        before = yield from self._fenced(lease, change)
+        started = time.monotonic()
+        done = before["leased"]
+        yield Delete(MESSAGES, {"_id": done})
+        if not (yield from self.drop_if_empty(before["_id"], touched=before["touched"], acked=done)):
+            yield from after_tick(started)
+
+    def nack(self, lease: Lease, delay: float) -> Program[None]:
+        ready_at = {"$add": [NOW, _milliseconds(delay)]}
+        yield from self._fenced(lease, {"token": None, "worker_id": None, "ready_at": ready_at})
+        yield from after_tick(time.monotonic())
+
+    def extend(self, lease: Lease, visibility: float) -> Program[datetime]:
+        ready_at = {"$add": [NOW, _milliseconds(visibility)]}
+        group = yield from self._fenced(lease, {"ready_at": ready_at}, after=True)
+        yield from after_tick(time.monotonic())
+        end: datetime = group["ready_at"]
+        return end
+
+    def _fenced(self, lease: Lease, change: Document, *, after: bool = False) -> Program[Document]:
+        """Change a group that the lease's token holds."""
+        # str(): a lease may come from anywhere, and nothing else than text must get into a filter
+        mine = {"_id": str(lease.group_id), "token": str(lease.token)}
+        group: Document | None = yield Update(GROUPS, mine, [{"$set": change}], after=after)
+        if group is None:
+            yield from self.check_there()
+            raise LeaseLost(lease.group_id, lease.seq)
+        return group
+
+
+def _milliseconds(seconds: float) -> int:
+    return ceil(seconds * 1000)
+
+
+def _lease(group: Document, message: Document, attempts: int) -> Lease:
+    token: Any = group["token"]
+    return Lease(
+        group_id=message["group_id"],
+        event=message["event"],
+        seq=int(message["_id"]),
+        token=token,
+        attempts=attempts,
+        published_at=message["published_at"],
+        expires_at=group["ready_at"],
+    )

@@ -1,0 +1,153 @@
+"""Looking at a queue in MongoDB, without changing it.
+
+The figures of one call are read in two or three requests, so on a busy queue they may be of moments next to each other.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fairlane.backends.mongo.wire import (
+    GROUPS,
+    HEAD,
+    MESSAGES,
+    META,
+    QUEUE,
+    Aggregate,
+    Document,
+    Find,
+    FindOne,
+)
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import SchemaNotReady
+from fairlane.model import GroupState, GroupStatus, MessageStatus, QueueStatus
+from fairlane.program import Program
+
+_WITH_NOW: Document = {"$addFields": {"now": "$$NOW"}}
+_READY: Document = {"$lte": ["$ready_at", "$$NOW"]}
+_WAITS: Document = {"$gt": ["$ready_at", "$$NOW"]}
+
+
+def _count(*conditions: Document) -> Document:
+    return {"$sum": {"$cond": [{"$and": list(conditions)}, 1, 0]}}
+
+
+class Inspection:
+    """The programs of `inspect`, a part of the core."""
+
+    queue: str
+
+    def check_there(self) -> Program[None]:
+        """Tell a queue in which there is nothing from one that somebody has removed.
+
+        Raises:
+            SchemaNotReady: it was removed.
+        """
+        if (yield FindOne(META, {"_id": QUEUE}, fields=("_id",))) is None:
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
+
+    def queue_status(self) -> Program[QueueStatus]:
+        figures = {
+            "_id": None,
+            "groups": {"$sum": 1},
+            "ready": _count(_READY),
+            "in_flight": _count(_WAITS, {"$ne": ["$token", None]}),
+            "parked": _count(_WAITS, {"$eq": ["$token", None]}),
+        }
+        groups: list[Document] = yield Aggregate(GROUPS, [{"$group": figures}])
+        total = {"_id": None, "messages": {"$sum": 1}, "oldest": {"$min": "$published_at"}}
+        messages: list[Document] = yield Aggregate(MESSAGES, [{"$group": total}, _WITH_NOW])
+        if not groups and not messages:
+            yield from self.check_there()
+        found: Document = groups[0] if groups else {}
+        return QueueStatus(
+            queue=self.queue,
+            groups=int(found.get("groups", 0)),
+            ready=int(found.get("ready", 0)),
+            in_flight=int(found.get("in_flight", 0)),
+            parked=int(found.get("parked", 0)),
+            messages=int(messages[0]["messages"]) if messages else 0,
+            oldest_seconds=_seconds(messages[0]["oldest"], messages[0]["now"]) if messages else None,
+        )
+
+    def group_status(self, limit: int) -> Program[list[GroupStatus]]:
+        # with the priorities named the index gives the order
+        line: list[Document] = [
+            {"$match": {"priority": {"$in": [0, 1, 2, 3, 4]}}},
+            {"$sort": {"ready_at": 1}},
+            {"$limit": limit},
+            _WITH_NOW,
+        ]
+        groups: list[Document] = yield Aggregate(GROUPS, line)
+        if not groups:
+            yield from self.check_there()
+        backlog: list[Document] = [
+            {"$match": {"group_id": {"$in": [group["_id"] for group in groups]}}},
+            {"$group": {"_id": "$group_id", "depth": {"$sum": 1}, "oldest": {"$min": "$published_at"}}},
+        ]
+        found: list[Document] = (yield Aggregate(MESSAGES, backlog)) if groups else []
+        backlogs = {row["_id"]: row for row in found}
+        return [_group(group, backlogs.get(group["_id"])) for group in groups]
+
+    def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
+        found: list[Document] = yield Aggregate(GROUPS, [{"$match": {"_id": group_id}}, {"$limit": 1}, _WITH_NOW])
+        if not found:
+            yield from self.check_there()
+            return []
+        group = found[0]
+        leased = group["leased"]
+        messages: list[Document] = yield Find(MESSAGES, {"group_id": group_id}, HEAD, limit)
+        if leased is not None:
+            # it was delivered, so it is the head, even if messages with a smaller seq have arrived since
+            first: Document | None = next((item for item in messages if item["_id"] == leased), None)
+            if first is None:
+                first = yield FindOne(MESSAGES, {"_id": leased})
+            rest = [item for item in messages if item["_id"] != leased]
+            messages = ([first] if first is not None else []) + rest
+        messages = [item for item in messages[:limit] if item["_id"] != group["acked"]]
+        return [_message(group, item, position) for position, item in enumerate(messages, 1)]
+
+
+def _seconds(since: datetime, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds())
+
+
+def _state(group: Document) -> GroupState:
+    if group["ready_at"] <= group["now"]:
+        return "ready"
+    return "parked" if group["token"] is None else "in_flight"
+
+
+def _attempts(group: Document) -> int:
+    # a claim counts itself before it knows the message
+    return 0 if group["leased"] is None else int(group["attempts"])
+
+
+def _group(group: Document, backlog: Document | None) -> GroupStatus:
+    return GroupStatus(
+        group_id=group["_id"],
+        state=_state(group),
+        priority=int(group["priority"]),
+        depth=0 if backlog is None else int(backlog["depth"]),
+        oldest_seconds=None if backlog is None else _seconds(backlog["oldest"], group["now"]),
+        worker_id=group["worker_id"],
+        attempts=_attempts(group),
+        ready_in_seconds=_seconds(group["now"], group["ready_at"]),
+    )
+
+
+def _message(group: Document, message: Document, position: int) -> MessageStatus:
+    is_head = position == 1
+    event: Any = message["event"]
+    return MessageStatus(
+        group_id=message["group_id"],
+        seq=int(message["_id"]),
+        state="in_flight" if is_head and _state(group) == "in_flight" else "waiting",
+        position=position,
+        attempts=_attempts(group) if is_head else 0,
+        dedup_id=message.get("dedup_id"),
+        published_at=message["published_at"],
+        age_seconds=_seconds(message["published_at"], group["now"]),
+        event=event,
+    )

@@ -1,0 +1,125 @@
+"""Publishing to a queue in MongoDB; `mongo_programs` tells the whole protocol."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from fairlane.backends.mongo.wire import (
+    GROUPS,
+    MESSAGES,
+    META,
+    QUEUE,
+    Delete,
+    Document,
+    Duplicate,
+    FindOne,
+    Insert,
+    Update,
+)
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import SchemaNotReady
+from fairlane.program import Program, Sleep
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TICK = 0.001_1
+"""A little more than the millisecond of the server's clock, for clients whose own clock runs fast."""
+
+PLACE = ("group_id", "priority", "published_at")
+"""What a message says about its group's place in line, beside its seq."""
+
+
+class Publishing:
+    """The programs that add messages and put groups in line, a part of the core."""
+
+    queue: str
+
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
+        while True:
+            drawn = yield from self.draw()
+            seq = int(drawn["seq"])
+            message: Document = {
+                "_id": seq,
+                "group_id": group_id,
+                "event": payload,
+                "priority": priority,
+                "published_at": drawn["at"],
+            }
+            if dedup_id is not None:
+                message["dedup_id"] = dedup_id
+            clash: Duplicate | None = yield Insert(MESSAGES, message)
+            if clash is None:
+                yield from self.put_in_line(message, drawn)
+                return seq
+            if clash.field == "dedup_id":
+                first = yield from self._first_with(dedup_id, drawn)
+                if first is not None:
+                    return first
+            # else the counter was set back, by hand or by a failover: draw the next
+
+    def draw(self) -> Program[Document]:
+        """Draw a number that nobody else has, together with the server's time and the queue's choices."""
+        change = {"$inc": {"seq": 1}, "$currentDate": {"at": True}}
+        drawn: Document | None = yield Update(META, {"_id": QUEUE}, change, after=True)
+        if drawn is None:
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
+        return drawn
+
+    def _first_with(self, dedup_id: str | None, drawn: Document) -> Program[int | None]:
+        """Return the seq of the message with this id; None if it is finished, so that the id is free again."""
+        first: Document | None = yield FindOne(MESSAGES, {"dedup_id": dedup_id}, fields=PLACE)
+        if first is None:
+            return None
+        # its publisher may have stopped half-way
+        before = yield from self.put_in_line(first, drawn)
+        if before is not None and before["acked"] == first["_id"]:
+            yield Delete(MESSAGES, {"_id": first["_id"]})  # somebody's ack stopped half-way
+            return None
+        return int(first["_id"])
+
+    def put_in_line(self, message: Document, drawn: Document) -> Program[Document | None]:
+        """Make sure that a message's group is in line, and leave `drawn`'s number in it; returns it as it was before.
+
+        The time of the message is its place under `new_groups=arrival`, its seq otherwise: the first moments of the
+        epoch lie before all places of groups that were served.
+        """
+        started = time.monotonic()
+        group_id, stamp, seq = message["group_id"], drawn["seq"], message["_id"]
+        arrival = drawn["new_groups"] == "arrival"
+        place = {
+            "priority": message["priority"],
+            "ready_at": message["published_at"] if arrival else EPOCH + timedelta(milliseconds=seq),
+        }
+        free = {"token": None, "worker_id": None, "leased": None, "attempts": 0, "acked": None}
+        change = {"$setOnInsert": place | free, "$set": {"touched": stamp}}
+        while True:
+            before: Document | Duplicate | None = yield Update(GROUPS, {"_id": group_id}, change, upsert=True)
+            if not isinstance(before, Duplicate):
+                break  # else another publisher made the group at this moment
+        if before is None:
+            # the message may have been served by way of a group that is gone since
+            yield from self.drop_if_empty(group_id, touched=stamp, acked=None)
+        elif before["token"] is None and before["acked"] == before["touched"]:
+            # what an ack leaves that is not done, or never will be: if there is nothing else, the group is a new one
+            others = {"group_id": group_id, "_id": {"$nin": [seq, before["acked"]]}}
+            if (yield FindOne(MESSAGES, others, fields=("_id",))) is None:
+                unserved = {"_id": group_id, "token": None, "leased": None, "touched": stamp}
+                yield Update(GROUPS, unserved, {"$set": place})
+        if arrival:
+            yield from after_tick(started)
+        return before
+
+    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Program[bool]:
+        """Drop a free group without messages, if it is still what it was before one looks for messages."""
+        if (yield FindOne(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
+            return False
+        unchanged = {"_id": group_id, "token": None, "touched": touched, "acked": acked}
+        dropped: bool = yield Delete(GROUPS, unchanged)
+        return dropped
+
+
+def after_tick(since: float) -> Program[None]:
+    """Let the server's clock tick at least once after `since`, a moment when it had given a place in line."""
+    rest = since + TICK - time.monotonic()
+    if rest > 0:
+        yield Sleep(rest)

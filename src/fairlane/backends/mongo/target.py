@@ -1,0 +1,152 @@
+"""Migrations of MongoDB: collections, indexes and the document that records the revision.
+
+Every step may be done twice: collections and indexes that are there stay as they are. The document comes last, so a
+queue that has a revision has everything that belongs to it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+from uuid import uuid4
+
+import pymongo
+from bson.int64 import Int64
+from pymongo.errors import DuplicateKeyError
+
+from fairlane.backends.base import translated
+from fairlane.backends.mongo import address as clients
+from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE
+from fairlane.errors import BackendUnavailable
+from fairlane.urls import host_of
+
+LOCK = "lock"
+LOCK_SECONDS = 60
+
+INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
+    # the line of each priority, in the order of claims
+    GROUPS: [("line", [("priority", 1), ("ready_at", 1)], {})],
+    MESSAGES: [
+        ("head", [("group_id", 1), ("_id", 1)], {}),
+        ("dedup", [("dedup_id", 1)], {"unique": True, "partialFilterExpression": {"dedup_id": {"$exists": True}}}),
+    ],
+}
+"""By collection: name, fields and options. The default collation compares byte for byte."""
+
+
+class Choices(Protocol):
+    """What a migration is told, as far as MongoDB is concerned."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def new_groups(self) -> str | None: ...
+
+
+class MongoTarget:
+    """A queue in MongoDB as the migrations' ledger sees it."""
+
+    def __init__(self, url: str, settings: Choices) -> None:
+        self._queue = settings.queue
+        self._new_groups = settings.new_groups
+        self._host = host_of(url)
+        self._client = clients.make(pymongo.MongoClient, url)
+        self._database = clients.database_of(self._client, None)
+        self._meta = self._collection(META)
+
+    def _collection(self, name: str) -> Any:
+        return self._database[f"{self._queue}_{name}"]
+
+    def _translated(self) -> Any:
+        return translated(lambda error: clients.translate(error, self._host))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
+        token = uuid4().hex
+        deadline = time.monotonic() + LOCK_SECONDS
+        with self._translated():
+            while not self._locked(token):
+                if time.monotonic() > deadline:
+                    raise BackendUnavailable("mongo", self._host, "another migration of this queue holds it up")
+                time.sleep(0.05)
+        try:
+            yield
+        finally:
+            with self._translated():
+                self._meta.delete_one({"_id": LOCK, "holder": token})
+
+    def _locked(self, token: str) -> bool:
+        """Take the lock if it is free, or was taken so long ago (by the server's clock) that its holder is gone."""
+        until = {"$add": ["$$NOW", LOCK_SECONDS * 1000]}
+        free = {"_id": LOCK, "$expr": {"$lte": ["$until", "$$NOW"]}}
+        with suppress(DuplicateKeyError):
+            self._meta.insert_one({"_id": LOCK, "until": None})
+        taken = self._meta.update_one(free, [{"$set": {"holder": token, "until": until}}])
+        return bool(taken.matched_count)
+
+    def read(self) -> str | None:
+        """Return the current revision, None when the queue is not there."""
+        with self._translated():
+            found = self._meta.find_one({"_id": QUEUE})
+        revision: str | None = found and found.get("revision")
+        return revision
+
+    def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
+        """Bring the queue to a revision: collections and indexes first, then the document that records it."""
+        with self._translated():
+            if revision is None and not stamp:
+                self._remove()
+                return
+            if revision is None:
+                self._meta.update_one({"_id": QUEUE}, {"$unset": {"revision": "", "serves": ""}})
+                return
+            if not stamp:
+                self._create()
+            self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
+
+    def _create(self) -> None:
+        for name, indexes in INDEXES.items():
+            for index, fields, options in indexes:  # makes the collection too
+                self._collection(name).create_index(fields, name=index, **options)
+
+    def _record(self, revision: str, serves: str | None) -> dict[str, Any]:
+        # should the counter be lost, the next seq must still be larger than those in use
+        top = self._collection(MESSAGES).find_one({}, ("_id",), sort=[("_id", -1)])
+        return self._choices(revision, serves) | {"$max": {"seq": Int64(top["_id"] if top else 0)}}
+
+    def _choices(self, revision: str, serves: str | None) -> dict[str, Any]:
+        chosen = {"revision": revision, "serves": serves}
+        if self._new_groups is None:
+            return {"$set": chosen, "$setOnInsert": {"new_groups": "first"}}
+        return {"$set": chosen | {"new_groups": self._new_groups}}
+
+    def _remove(self) -> None:
+        # the document goes first, so that nobody publishes any more; its collection last, since the lock goes with it
+        self._meta.delete_one({"_id": QUEUE})
+        for name in (GROUPS, MESSAGES, META):
+            self._collection(name).drop()
+
+    def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
+        """Return a script for mongosh."""
+        lines = [f"db = db.getSiblingDB({json.dumps(self._database.name)});"]
+        if revision is None:
+            lines += [f"db.{self._queue}_{name}.drop();" for name in (GROUPS, MESSAGES, META)]
+            return "\n".join(lines) + "\n"
+        for name, indexes in INDEXES.items():
+            for index, fields, options in indexes:
+                keys, choices = json.dumps(dict(fields)), json.dumps({"name": index, **options})
+                lines.append(f"db.{self._queue}_{name}.createIndex({keys}, {choices});")
+        change = self._choices(revision, serves)
+        change["$max"] = {"seq": "NumberLong(0)"}
+        options = {"upsert": True, "writeConcern": {"w": "majority"}}
+        update = f'{{"_id": "{QUEUE}"}}, {json.dumps(change)}, {json.dumps(options)}'
+        lines.append(f"db.{self._queue}_{META}.updateOne({update});".replace('"NumberLong(0)"', "NumberLong(0)"))
+        return "\n".join(lines) + "\n"
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()

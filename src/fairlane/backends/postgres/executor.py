@@ -1,0 +1,223 @@
+"""The Postgres backend: functions in the queue's schema, called through psycopg 3, one round trip each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Self
+
+import psycopg
+import psycopg_pool
+
+from fairlane.backends.base import Backend, LeaseGone, ProcedureCore, Rows, check_options
+from fairlane.backends.postgres.connections import (
+    AsyncLender,
+    AsyncOwnPool,
+    Connection,
+    Lender,
+    Opening,
+    OwnPool,
+)
+from fairlane.backends.postgres.errors import (
+    NOT_THERE,
+    UNDONE,
+    check_encoding,
+    check_url,
+    for_migration,
+    for_operation,
+    host_in,
+    lost_lease,
+    translate,
+    undone,
+)
+from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import ConfigurationError, SchemaNotReady
+from fairlane.program import Call
+from fairlane.templates import ident
+from fairlane.urls import host_of
+
+__all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
+
+TRIES = 5
+"""How often a claim is made that others keep from its end."""
+
+OPTIONS = ("max_connections", "timeout", "prepare_threshold")
+
+
+def _micros(column: str) -> str:
+    """Ask for a time as microseconds, which no setting of the session changes the look of."""
+    return f"(extract(epoch from {column}) * 1000000)::bigint"
+
+
+@lru_cache(maxsize=256)
+def statements(queue: str) -> Mapping[str, str]:
+    """Return the text of each operation, with psycopg's placeholders."""
+    schema = ident(queue)
+    # the types are said, since an application may have told psycopg to send str as text, which is no json and no uuid
+    texts = {
+        "revision": "select revision, serves from @.revision()",
+        "publish": "select @.publish(%(p_group_id)s::text, %(p_event)s::json, %(p_priority)s::integer,"
+        " %(p_dedup_id)s::text)",
+        "claim": f"select group_id, seq, event::text, token::text, attempts, {_micros('published_at')},"
+        f" {_micros('expires_at')} from @.claim(%(p_worker_id)s::text, %(p_visibility)s::float8,"
+        " %(p_min_priority)s::integer)",
+        "ack": "select @.ack(%(p_group_id)s::text, %(p_token)s::uuid)",
+        "nack": "select @.nack(%(p_group_id)s::text, %(p_token)s::uuid, %(p_delay)s::float8)",
+        "extend": f"select {_micros('expires_at')} from"
+        " @.extend(%(p_group_id)s::text, %(p_token)s::uuid, %(p_visibility)s::float8) as expires_at",
+        "queue_status": "select queue, groups, ready, in_flight, parked, messages, oldest_seconds from @.queue_status",
+        "group_status": "select group_id, state, priority, depth, oldest_seconds, worker_id, attempts,"
+        " ready_in_seconds from @.group_status limit %(p_limit)s",  # the view itself is in the order of the line
+        "message_status": "select group_id, seq, state, position, attempts, dedup_id,"
+        f" {_micros('published_at')}, age_seconds, event::text from @.message_status"
+        " where group_id = %(p_group_id)s order by position limit %(p_limit)s",
+    }
+    return MappingProxyType({name: text.replace("@", schema) for name, text in texts.items()})
+
+
+class PostgresCore(ProcedureCore):
+    """The functions of the queue's schema."""
+
+
+class _Requests:
+    """What the two executors share: the statement of a request, and what an error means for it."""
+
+    def __init__(self, queue: str, host: str, joins: bool) -> None:
+        self._queue = queue
+        self._host = host
+        self._joins = joins  # the transactions of the application, which alone can repeat them
+        self.texts = statements(queue)
+
+    def repeats(self, error: psycopg.Error, request: Call, tries: int) -> bool:
+        """Tell whether to call again without a word. A claim is to wait for nobody, but what has just been updated
+        PostgreSQL locks without regard to `skip locked`; so two that passed over groups of open publishers may wait for
+        each other. One of them was given up then, and has changed nothing.
+        """
+        return request.operation == "claim" and tries < TRIES and not self._joins and error.sqlstate in UNDONE
+
+    def answer(self, error: psycopg.Error, request: Call) -> Rows:
+        """Return the answer that an error amounts to, or raise what to raise in its place."""
+        if lost_lease(error, request.operation):
+            raise LeaseGone() from error
+        if error.sqlstate in NOT_THERE:
+            if request.operation == "revision":
+                return ()
+            raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
+        known = for_operation(error, request.operation) or translate(error, self._host)
+        if known is None and not self._joins:
+            known = undone(error, self._host)
+        if known is None:
+            raise error
+        raise known from error
+
+
+def _opening(url: str, options: dict[str, Any]) -> Opening:
+    check_options("postgres", options, OPTIONS)
+    check_url(url)
+    return Opening(url, **options)
+
+
+class PostgresExecutor:
+    """Carries requests to Postgres with blocking calls."""
+
+    def __init__(self, lender: Lender, queue: str, host: str, *, joins: bool = False) -> None:
+        self._lender = lender
+        self._requests = _Requests(queue, host, joins)
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Open a pool of connections; `postgres_pools.Opening` says which options there are."""
+        return cls(OwnPool(_opening(url, options)), queue, host_of(url))
+
+    @classmethod
+    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+        """Use a `psycopg_pool.ConnectionPool` of the application, or join the transactions of a connection."""
+        check_options("postgres", options)
+        if isinstance(client, psycopg_pool.ConnectionPool):
+            return cls(GivenPool(client), queue, _pool_host(client))
+        if isinstance(client, psycopg.Connection):
+            return cls(GivenConnection(client), queue, _host(client), joins=True)
+        raise _unfit(client, "a psycopg_pool.ConnectionPool or a psycopg.Connection")
+
+    def execute(self, request: Call) -> Rows:
+        """Run one statement and return its rows."""
+        tries = 0
+        while True:
+            try:
+                return self._lender.run(self._requests.texts[request.operation], request.arguments)
+            except psycopg.Error as error:
+                tries += 1
+                if not self._requests.repeats(error, request, tries):
+                    return self._requests.answer(error, request)
+
+    def close(self) -> None:
+        """Close what was opened here."""
+        self._lender.close()
+
+
+class AsyncPostgresExecutor:
+    """Carries requests to Postgres with awaited calls."""
+
+    def __init__(self, lender: AsyncLender, queue: str, host: str, *, joins: bool = False) -> None:
+        self._lender = lender
+        self._requests = _Requests(queue, host, joins)
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Open a pool of connections; `postgres_pools.Opening` says which options there are."""
+        return cls(AsyncOwnPool(_opening(url, options)), queue, host_of(url))
+
+    @classmethod
+    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+        """Use a `psycopg_pool.AsyncConnectionPool` of the application, or join the transactions of a connection."""
+        check_options("postgres", options)
+        if isinstance(client, psycopg_pool.AsyncConnectionPool):
+            return cls(AsyncGivenPool(client), queue, _pool_host(client))
+        if isinstance(client, psycopg.AsyncConnection):
+            return cls(AsyncGivenConnection(client), queue, _host(client), joins=True)
+        raise _unfit(client, "a psycopg_pool.AsyncConnectionPool or a psycopg.AsyncConnection")
+
+    async def execute(self, request: Call) -> Rows:
+        """Run one statement and return its rows."""
+        tries = 0
+        while True:
+            try:
+                return await self._lender.run(self._requests.texts[request.operation], request.arguments)
+            except psycopg.Error as error:
+                tries += 1
+                if not self._requests.repeats(error, request, tries):
+                    return self._requests.answer(error, request)
+
+    async def close(self) -> None:
+        """Close what was opened here."""
+        await self._lender.close()
+
+
+def _pool_host(pool: Any) -> str:
+    return host_in(pool.conninfo) if isinstance(pool.conninfo, str) else "the given pool"
+
+
+def _host(connection: psycopg.BaseConnection[Any]) -> str:
+    return f"{connection.info.host}:{connection.info.port}" if not connection.closed else "the given connection"
+
+
+def _unfit(client: Any, wanted: str) -> ConfigurationError:
+    return ConfigurationError(f"postgres takes {wanted} here, not {type(client).__name__}")
+
+
+def open_for_migration(url: str, *, create: bool) -> Connection:
+    """Open the connection that a migration runs on."""
+    check_url(url)
+    opening = Opening(url, prepare_threshold=None)
+    connection = psycopg.connect(url, **opening.arguments | {"autocommit": False})
+    try:
+        check_encoding(connection)
+    except ConfigurationError:
+        connection.close()
+        raise
+    return connection
+
+
+BACKEND = Backend("postgres", PostgresCore, PostgresExecutor, AsyncPostgresExecutor)

@@ -1,0 +1,187 @@
+"""The operations on an SQS FIFO queue as programs: message groups, visibility timeouts, receipt handles.
+
+What may be sent twice is sent again after a lost answer, with the same id, so that SQS does it once: publish and
+claim. A delete or a change of visibility may not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from botocore.exceptions import ClientError
+
+from fairlane.backends.base import Core
+from fairlane.backends.sqs import wire as wire
+from fairlane.backends.sqs.wire import Request
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import (
+    BackendUnavailable,
+    EventTooLarge,
+    LeaseLost,
+    SchemaNotReady,
+    UnsupportedByBackend,
+)
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision
+from fairlane.program import Program, Sleep
+
+POLL_SECONDS = 1
+"""For which a claim waits for a message; a shorter look may miss one, since it asks a part of SQS's servers."""
+
+PAUSES = (0.1, 0.4)
+"""Before the second and the third time that a request is sent."""
+
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
+_ASKED = ["MessageGroupId", "SequenceNumber", "SentTimestamp", "ApproximateReceiveCount"]
+
+
+class SqsCore(Core):
+    """Programs over the calls of SQS; see `sqs_wire` for what travels."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(queue)
+        self._url: str | None = None
+
+    def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:
+        """Refuse priorities, which SQS does not have, and delays that are too long for it."""
+        if arguments.get("priority") or arguments.get("min_priority"):
+            raise UnsupportedByBackend("sqs", "priorities", "use priority 0, or a queue for each priority")
+        if arguments.get("delay", 0) > wire.LONGEST:
+            raise UnsupportedByBackend(
+                "sqs", f"a delay of more than {wire.LONGEST:,} seconds", "nack with at most that, and again"
+            )
+
+    def revision(self) -> Program[Revision | None]:
+        try:
+            found = yield Request("get_queue_url", {"QueueName": wire.queue_name(self.queue)})
+            self._url = found["QueueUrl"]
+            tags = (yield Request("list_queue_tags", {"QueueUrl": self._url})).get("Tags", {})
+        except ClientError as error:
+            if wire.code_of(error) in wire.MISSING:
+                return None
+            raise
+        revision = tags.get(wire.REVISION)
+        return Revision(revision, tags.get(wire.SERVES, revision)) if revision else None
+
+    def _send(self, operation: str, arguments: dict[str, Any], *, repeatable: bool = True) -> Program[dict[str, Any]]:
+        """Send a request about the queue, again where nothing was done or where SQS does it once."""
+        request = Request(operation, {"QueueUrl": self._url, **arguments})
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                answer: dict[str, Any] = yield request
+                return answer
+            except ClientError as error:
+                if wire.code_of(error) in wire.MISSING:
+                    raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+                raise
+            except BackendUnavailable as error:
+                pause = next(pauses, None)
+                if pause is None or not (repeatable or isinstance(error, wire.Busy)):
+                    raise
+            yield Sleep(pause)
+
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
+        group = wire.id_of(group_id)
+        arguments: dict[str, Any] = {
+            "MessageGroupId": group,
+            # equal events are two messages: without an id of its own SQS would compare the bodies
+            "MessageDeduplicationId": wire.FRESH + uuid4().hex if dedup_id is None else wire.id_of(dedup_id),
+            "MessageBody": wire.body_of(payload),
+        }
+        if attributes := wire.group_attributes(group_id, group):
+            arguments["MessageAttributes"] = attributes
+        try:
+            answer = yield from self._send("send_message", arguments)
+        except ClientError as error:
+            if wire.code_of(error) in wire.REFUSED or wire.status_of(error) == 413:
+                yield from self._refuse_large(arguments, error)
+            raise
+        return int(answer["SequenceNumber"])
+
+    def _refuse_large(self, arguments: dict[str, Any], error: ClientError) -> Program[None]:
+        """Raise `EventTooLarge` if the queue says that this is why it refused a message."""
+        size = wire.size_of(arguments)
+        answer = yield from self._send("get_queue_attributes", {"AttributeNames": ["All"]})
+        limit = int(answer.get("Attributes", {}).get("MaximumMessageSize", 0)) or None
+        if limit is None or size > limit:
+            raise EventTooLarge(size, limit) from error
+
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
+        seconds = math.ceil(visibility)
+        asked = datetime.now(UTC)
+        arguments = {
+            "MaxNumberOfMessages": 1,
+            "WaitTimeSeconds": POLL_SECONDS,
+            "VisibilityTimeout": seconds,
+            "MessageSystemAttributeNames": _ASKED,
+            "MessageAttributeNames": [wire.GROUP],
+            "ReceiveRequestAttemptId": uuid4().hex,
+        }
+        messages = (yield from self._send("receive_message", arguments)).get("Messages") or ()
+        if not messages:
+            return None
+        message = messages[0]
+        attributes = message["Attributes"]
+        group_id, seq = wire.group_of(message), int(attributes["SequenceNumber"])
+        end = int(asked.timestamp()) + wire.LONGEST
+        return Lease(
+            group_id=group_id,
+            event=message["Body"],
+            seq=seq,
+            token=wire.token_of(message["ReceiptHandle"], group_id, seq, end),
+            attempts=int(attributes["ApproximateReceiveCount"]),
+            published_at=datetime.fromtimestamp(int(attributes["SentTimestamp"]) / 1000, UTC),
+            expires_at=asked + timedelta(seconds=seconds),  # by our clock, and never later than by SQS's
+        )
+
+    def ack(self, lease: Lease) -> Program[None]:
+        handle, _ = self._held(lease)
+        yield from self._fenced(lease, "delete_message", {"ReceiptHandle": handle})
+
+    def nack(self, lease: Lease, delay: float) -> Program[None]:
+        yield from self._hide(lease, delay)
+
+    def extend(self, lease: Lease, visibility: float) -> Program[datetime]:
+        asked = datetime.now(UTC)
+        seconds = yield from self._hide(lease, visibility)
+        return asked + timedelta(seconds=seconds)
+
+    def _hide(self, lease: Lease, seconds: float) -> Program[int]:
+        """Hide the message for a while from now, at most until SQS takes it back, and return for how long."""
+        handle, end = self._held(lease)
+        whole = min(math.ceil(seconds), max(0, end - math.ceil(time.time())))
+        arguments = {"ReceiptHandle": handle, "VisibilityTimeout": whole}
+        yield from self._fenced(lease, "change_message_visibility", arguments)
+        return whole
+
+    def _held(self, lease: Lease) -> tuple[str, int]:
+        found = wire.handle_of(lease.token, lease.group_id, lease.seq)
+        if found is None:
+            raise LeaseLost(lease.group_id, lease.seq)
+        return found
+
+    def _fenced(self, lease: Lease, operation: str, arguments: dict[str, Any]) -> Program[None]:
+        """Send what SQS does only for the newest receipt handle of a message that is out."""
+        try:
+            yield from self._send(operation, arguments, repeatable=False)
+        except ClientError as error:
+            if wire.code_of(error) in wire.LOST:
+                raise LeaseLost(lease.group_id, lease.seq) from error
+            raise
+
+    def queue_status(self) -> Program[QueueStatus]:
+        answer = yield from self._send("get_queue_attributes", {"AttributeNames": list(_COUNTS)})
+        waiting, hidden, delayed = (int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)
+        return QueueStatus(self.queue, None, None, hidden, None, waiting + hidden + delayed, None)
+
+    def group_status(self, limit: int) -> Program[list[GroupStatus]]:
+        yield from ()
+        raise UnsupportedByBackend("sqs", "looking at groups", "SQS shows no message but to who claims it")
+
+    def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
+        yield from ()
+        raise UnsupportedByBackend("sqs", "looking at messages", "SQS shows no message but to who claims it")

@@ -1,0 +1,124 @@
+"""Migrations of SQS: the FIFO queue, and the revision in its tags.
+
+SQS itself keeps two makers apart: a queue is made with its tags in one request, and making it once more with the same
+attributes does nothing. So there is no lock. A queue that is there already keeps the attributes that it has, so that a
+DBA may add a dead-letter queue, encryption or another retention.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from botocore.exceptions import ClientError
+
+from fairlane.backends.base import translated
+from fairlane.backends.sqs import address as addresses
+from fairlane.backends.sqs import wire as wire
+from fairlane.backends.sqs.executor import make_client
+from fairlane.errors import ConfigurationError, UnsupportedByBackend
+
+ATTRIBUTES = {
+    "FifoQueue": "true",
+    # equal events are two messages; every publish brings an id
+    "ContentBasedDeduplication": "false",
+    # a dedup_id counts in the whole queue, not in its group
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
+    # the longest there is, 14 days: SQS drops what is older
+    "MessageRetentionPeriod": "1209600",
+    "DelaySeconds": "0",
+}
+"""What a new queue is made with."""
+
+
+class Choices(Protocol):
+    """What a migration is told, as far as SQS is concerned."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def new_groups(self) -> str | None: ...
+
+
+class SqsTarget:
+    """A queue in SQS as the migrations' ledger sees it."""
+
+    def __init__(self, url: str, settings: Choices) -> None:
+        if settings.new_groups is not None:
+            raise UnsupportedByBackend("sqs", "new_groups", "leave it out: SQS has an order of its own among groups")
+        self._address = addresses.parse(url)
+        self._name = wire.queue_name(settings.queue)
+        self._made: Any = None
+
+    @property
+    def _client(self) -> Any:
+        if self._made is None:
+            self._made = make_client(self._address)
+        return self._made
+
+    def _translated(self) -> Any:
+        return translated(lambda error: wire.translate(error, self._address.host))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Do nothing; see above."""
+        yield
+
+    def _url(self) -> str | None:
+        """Return where SQS has the queue, None when it is not there."""
+        try:
+            url: str = self._client.get_queue_url(QueueName=self._name)["QueueUrl"]
+        except ClientError as error:
+            if wire.code_of(error) in wire.MISSING:
+                return None
+            raise
+        return url
+
+    def read(self) -> str | None:
+        """Return the current revision, None when the queue is not there or was made by somebody else."""
+        with self._translated():
+            url = self._url()
+            if url is None:
+                return None
+            found: str | None = self._client.list_queue_tags(QueueUrl=url).get("Tags", {}).get(wire.REVISION)
+        return found
+
+    def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
+        """Bring the queue to a revision."""
+        with self._translated():
+            url = self._url()
+            if revision is None:
+                self._remove(url, stamp=stamp)
+                return
+            tags = {wire.REVISION: revision, wire.SERVES: serves or revision}
+            if url is not None:
+                self._client.tag_queue(QueueUrl=url, Tags=tags)
+            elif stamp:
+                raise ConfigurationError(f"SQS has no queue {self._name} to stamp: upgrade makes it")
+            else:
+                self._client.create_queue(QueueName=self._name, Attributes=ATTRIBUTES, tags=tags)
+
+    def _remove(self, url: str | None, *, stamp: bool) -> None:
+        if url is None:
+            return
+        if stamp:
+            self._client.untag_queue(QueueUrl=url, TagKeys=[wire.REVISION, wire.SERVES])
+        else:
+            self._client.delete_queue(QueueUrl=url)
+
+    def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
+        """Return commands for a shell with AWS's command line."""
+        if revision is None:
+            url = f"$(aws sqs get-queue-url --queue-name {self._name} --query QueueUrl --output text)"
+            return f'aws sqs delete-queue --queue-url "{url}"\n'
+        tags = json.dumps({wire.REVISION: revision, wire.SERVES: serves or revision})
+        attributes = json.dumps(ATTRIBUTES)
+        return f"aws sqs create-queue --queue-name {self._name} --attributes '{attributes}' --tags '{tags}'\n"
+
+    def close(self) -> None:
+        """Release the connections."""
+        if self._made is not None:
+            self._made.close()
