@@ -1,6 +1,7 @@
 # make demo    the main job on real input, on SQLite, in a virtual environment of its own
 # make test    everything, with the servers it needs         make test PYTEST_ARGS="-k fencing -x"
 # make lint    style, types, import layers
+# make docs    the documents, into .build/docs; a warning is an error
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
@@ -19,10 +20,10 @@ SERVERS ?=
 ONLY := $(if $(SERVERS),--only $(SERVERS))
 WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
 
-.PHONY: help demo test lint format servers servers-list bench-claim bench-demo dist clean distclean
+.PHONY: help demo test lint docs format servers servers-list bench-claim bench-demo dist clean distclean
 
 help:
-	@echo "make demo | test | lint | format | bench-claim | bench-demo | servers | servers-list | dist | clean | distclean"
+	@echo "make demo | test | lint | docs | format | bench-claim | bench-demo | servers | servers-list | dist | clean | distclean"
 
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/fairlane demo $(DEMO_ARGS)
@@ -37,6 +38,10 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --strict -p tests.servers
 	$(VENV)/bin/lint-imports
+
+docs: $(VENV)/.docs
+	$(RUN) -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs auto docs .build/docs/html --doctree-dir .build/docs/doctrees
+	@echo "read .build/docs/html/index.html"
 
 format: $(VENV)/.installed
 	$(VENV)/bin/ruff check --fix
@@ -69,6 +74,10 @@ $(VENV)/.installed: pyproject.toml
 	@[ -x $(RUN) ] || .ci/venv $(VENV)
 	@echo "installing Fairlane and all that its tests need into $(VENV)" >&2
 	@$(RUN) $(PIP_INSTALL) --editable '.[all,dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(RUN) $(PIP_INSTALL) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed $(wildcard bench/requirements.txt)

@@ -9,62 +9,26 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import fairlane
 from fairlane.backends import ENTRIES
-from fairlane.capabilities import PROMISES, TABLE, Capabilities
+from rendered.contents import promises_of_all
 from tests.commands import CHECKOUT, run
 
 README = CHECKOUT / "README.md"
 MARKED = re.compile(r"(?<=<!-- capabilities -->\n).*?(?=<!-- /capabilities -->)", re.DOTALL)
 
 
-def seconds(value: float) -> str:
-    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} us"
-
-
-def facts(backend: Capabilities) -> Iterator[str]:
-    """What a chooser asks first, in the order of the table's last rows."""
-    yield backend.reach
-    yield backend.durability
-    yield backend.clock
-    yield seconds(backend.resolution)
-    yield "yes" if backend.transactional_publish else "no"
-    yield "views" if backend.sql_views else "`inspect`" if backend.inspect_messages else "counts"
-
-
-FACTS = ("shared within a", "durability", "clock", "resolution", "publish in your transaction", "looked at with")
-
-
-def rendered() -> str:
-    """Return the table, and below it what holds where a promise does not hold in full."""
-    names = list(TABLE)
-    lines = [f"| | {' | '.join(names)} |", "|---|" + ":-:|" * len(names)]
-    for number, (name, _) in PROMISES.items():
-        cells = ("yes" if TABLE[backend].keeps(number) else "differs" for backend in names)
-        lines.append(f"| {number} {name} | {' | '.join(cells)} |")
-    columns = [list(facts(TABLE[backend])) for backend in names]
-    for row, heading in enumerate(FACTS):
-        lines.append(f"| {heading} | {' | '.join(column[row] for column in columns)} |")
-    notes = [
-        f"- {backend}, promise {number}: {text}."
-        for backend in names
-        for number, text in sorted(TABLE[backend].differences.items())
-    ]
-    return "\n".join(["", *lines, "", "Where it says *differs*:", "", *notes, "", ""])
-
-
 def test_the_readme_says_of_each_backend_what_the_code_says() -> None:
     """Guards against a promise in the README that a backend has stopped to keep, or a backend that is missing there."""
     text = README.read_text()
     if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
-        text = MARKED.sub(lambda _: rendered(), text)
+        text = MARKED.sub(lambda _: promises_of_all(), text)
         README.write_text(text)
     found = MARKED.search(text)
     assert found is not None
-    assert found.group() == rendered()
+    assert found.group() == promises_of_all()
 
 
 def blocks(language: str = "") -> list[str]:
@@ -92,7 +56,7 @@ def test_every_scheme_every_extra_and_every_transport_operation_is_named() -> No
     missing = [s for entry in ENTRIES.values() for s in entry.schemes if f"`{s}://" not in backends]
     assert missing == []
     extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert [extra for extra in extras if extra != "dev" and f"[{extra}]" not in text] == []
+    assert [extra for extra in extras if extra not in ("dev", "docs") and f"[{extra}]" not in text] == []
     for operation in ("publish", "claim", "ack", "nack", "extend"):
         assert f"| `{operation}(" in text
         assert callable(getattr(fairlane.Transport, operation))
