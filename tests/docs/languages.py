@@ -1,0 +1,19 @@
+"""Blocks that are not run, but must be what they say they are."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+
+
+def ini(text: str) -> None:
+    """Raise if a text is not what systemd, pip and others read."""
+    configparser.ConfigParser().read_string(text)
+
+
+CHECKED: Mapping[str, Callable[[str], object]] = {"toml": tomllib.loads, "json": json.loads, "ini": ini}
+"""A function for each language that raises if a text is not of it."""
+
+NOT_RUN = frozenset({"text", "mermaid"})

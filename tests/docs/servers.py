@@ -1,0 +1,89 @@
+"""The servers of a page, each started for it alone, and the programs that talk to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+from tests.conftest import require_server
+from tests.docs.addresses import SHOWN, Addresses
+from tests.docs.reading import BadPage, Page
+from tests.docs.running import write_programs
+from tests.servers import SERVERS, Program, Server
+from tests.servers import install as packages
+from tests.servers.base import which
+from tests.servers.postgres import find_bin
+
+DATABASE, DBA = "app", "dba"
+"""What documents call the database on Postgres, and the role of the person who looks after it."""
+
+Programs = dict[str, tuple[Path, dict[str, str], list[str]]]
+
+
+@contextlib.contextmanager
+def servers(page: Page, place: Path) -> Iterator[tuple[Addresses, dict[str, str]]]:
+    """Start what a page needs; how its addresses are to be read, and the environment for its programs."""
+    programs: Programs = {"python": (Path(sys.executable), {}, [])}
+    env: dict[str, str] = {}
+    real: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        for name, *arguments in page.needs:
+            if name not in SHOWN:
+                raise BadPage(f"{page.name}: no test server is called {name!r}; there are {', '.join(SHOWN)}")
+            server = _start(SHOWN[name].server, arguments, stack)
+            real[name] = f"127.0.0.1:{server.port}"
+            if name == "postgres":
+                env |= _prepare_postgres(server)
+                programs |= _postgres_programs()
+            if name == "redis":
+                programs |= _redis_programs(server)
+        write_programs(place / "bin", programs)
+        env["PATH"] = os.pathsep.join([str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+        yield Addresses(real), env
+
+
+def _start(name: str, arguments: list[str], stack: contextlib.ExitStack) -> Server:
+    kind = SERVERS[name]
+    if kind.find() is None:
+        require_server(f"{kind.variable} cannot be started here: {kind.hint}")
+    return stack.enter_context(kind.private(*arguments))
+
+
+def _prepare_postgres(server: Server) -> dict[str, str]:
+    """Make the database and its DBA, and let everybody in without a password, as documents show none."""
+    hba = server.folder / "data" / "pg_hba.conf"
+    hba.write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        admin.execute("select pg_reload_conf()")
+        admin.execute(f"create role {DBA} login createrole createdb")
+        admin.execute(f"create database {DATABASE} owner {DBA}")
+    return {
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(server.port),
+        "PGUSER": DBA,
+        "PGDATABASE": DATABASE,
+        "PSQLRC": os.devnull,
+        "PGTZ": "UTC",
+    }
+
+
+def _postgres_programs() -> Programs:
+    folder, root = find_bin(), packages.folder() / "postgres"
+    assert folder is not None
+    libraries = packages.library_path(root) if root in folder.parents else {}
+    names = ("psql", "pg_dump", "pg_restore", "pg_basebackup", "createdb")
+    return {name: (folder / name, dict(libraries), []) for name in names if (folder / name).exists()}
+
+
+def _redis_programs(server: Server) -> Programs:
+    client = which("redis-cli", "valkey-cli")
+    if client is not None:
+        return {"redis-cli": (client, {}, ["-p", str(server.port)])}
+    root = packages.folder() / "redis"
+    program = Program(root / "usr/bin/redis-cli", packages.library_path(root))
+    return {"redis-cli": (program.path, dict(program.env), ["-p", str(server.port)])}
