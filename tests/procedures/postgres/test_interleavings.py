@@ -168,6 +168,61 @@ def test_a_second_publisher_leaves_the_priority_that_the_first_fixed(lane: Lane)
     assert worker.claim(min_priority=1).event == "first"
 
 
+def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_group(lane: Lane):
+    """Its lock on the empty group would make every claim pass the group over until it ends."""
+    first, second, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g", '"old"', 1)
+    second.begin()
+    second.publish("g", '"second"')
+    worker.ack(worker.claim())  # the row stays, empty, since `second` has it
+    first.begin()
+    first.publish("g", '"first"', 4)
+    second.commit()
+    lease = worker.claim()
+    assert lease.event == "second"
+    first.commit()
+    worker.ack(lease)
+    assert worker.claim().event == "first"
+
+
+def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_nothing_of_it(lane: Lane):
+    """It found the group empty, and alone in it got the lock; but the first has committed a message meanwhile."""
+    keeper, first, second, worker = (lane.session() for _ in range(4))
+    worker.publish("g", '"old"')
+    keeper.begin()
+    keeper.publish("g")
+    worker.ack(worker.claim())
+    keeper.rollback()
+    first.begin()
+    first.publish("g", '"first"', 1)
+    second.begin()
+    waiting = second.blocked(second.publish, "g", '"second"', 4)
+    first.commit()
+    waiting.result()
+    assert worker.claim(min_priority=1).event == "first"
+    second.rollback()
+
+
+def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane):
+    """Whatever others have open there: publishers before and after the group drained, a worker."""
+    keeper, first, other, worker = (lane.session() for _ in range(4))
+    worker.publish("g", '"old"')
+    keeper.begin()
+    keeper.publish("g", '"kept"')
+    worker.ack(worker.claim())
+    first.begin()
+    first.publish("g", '"first"')
+    keeper.commit()  # now it has a message again
+    for session in (other, keeper):
+        session.rows("set lock_timeout = '3s'")
+    other.publish("g", '"other"')
+    worker.begin()
+    assert worker.claim().event == "kept"
+    keeper.publish("g", '"late"')
+    worker.commit()
+    first.rollback()
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_the_first_publishers_of_a_new_group_wait_for_each_other(lane: Lane, end: str):
     first, second, worker = lane.session(), lane.session(), lane.session()
