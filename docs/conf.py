@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import tomllib
 from pathlib import Path
@@ -28,3 +29,6 @@ myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 4
 # the browser draws the diagrams; the build fetches nothing
 mermaid_output_format = "raw"
+
+# scripts are rendered by Alembic, which would tell so
+logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -14,9 +14,8 @@ from tests.conftest import require_server
 from tests.docs.addresses import SHOWN, Addresses
 from tests.docs.reading import BadPage, Page
 from tests.docs.running import write_programs
-from tests.servers import SERVERS, Program, Server
+from tests.servers import SERVERS, Server
 from tests.servers import install as packages
-from tests.servers.base import which
 from tests.servers.postgres import find_bin
 
 DATABASE, DBA = "app", "dba"
@@ -81,9 +80,8 @@ def _postgres_programs() -> Programs:
 
 
 def _redis_programs(server: Server) -> Programs:
-    client = which("redis-cli", "valkey-cli")
-    if client is not None:
-        return {"redis-cli": (client, {}, ["-p", str(server.port)])}
-    root = packages.folder() / "redis"
-    program = Program(root / "usr/bin/redis-cli", packages.library_path(root))
-    return {"redis-cli": (program.path, dict(program.env), ["-p", str(server.port)])}
+    """The server's own program too, for pages that start another one; without a port it talks to nobody's."""
+    folder = server.program.path.parent
+    client = next(path for name in ("redis-cli", "valkey-cli") if (path := folder / name).exists())
+    env = dict(server.program.env)
+    return {"redis-cli": (client, env, ["-p", str(server.port)]), "redis-server": (server.program.path, env, [])}

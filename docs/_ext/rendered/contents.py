@@ -1,4 +1,4 @@
-"""What the code says, as Markdown: layouts, operations, promises.
+"""What the code says, as Markdown: promises, options. What the templates say is in `templated`.
 
 No Sphinx here, so that tests can look at what a page gets.
 """
@@ -6,13 +6,19 @@ No Sphinx here, so that tests can look at what a page gets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
 
 from fairlane.capabilities import PROMISES, TABLE, Capabilities
+from rendered.templated import comment, layout, operations, protocol
 
 
 def seconds(value: float) -> str:
     """Return a time in the largest unit that leaves no zero before the point."""
-    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} us"
+    for size, unit in ((86_400, "days"), (3_600, "h"), (1, "s"), (1e-3, "ms")):
+        if value >= size and (unit != "h" or value % size == 0):
+            return f"{value / size:g} {unit}"
+    return f"{value * 1e6:g} us"
 
 
 def promises_of_all() -> str:
@@ -46,7 +52,53 @@ def _differences(backend: str) -> list[tuple[int, str]]:
     return sorted(TABLE[backend].differences.items())
 
 
+def promises(backend: str) -> str:
+    """Return the promises as one backend keeps them, and the figures that go with them."""
+    entry = TABLE[backend]
+    lines = ["| | promise | kept |", "|--:|---|---|"]
+    for number, (name, text) in PROMISES.items():
+        kept = entry.differences.get(number)
+        lines.append(f"| {number} | **{name}**: {_cell(text)} | {f'differs: {_cell(kept)}' if kept else 'yes'} |")
+    lines += ["", "| what | |", "|---|---|", *(f"| {name} | {value} |" for name, value in _figures(entry)), ""]
+    return "\n".join(lines)
+
+
+def _figures(entry: Capabilities) -> Iterator[tuple[str, str]]:
+    yield "server", entry.server
+    yield "can be shared within a", entry.reach
+    yield "what was accepted survives a crash", entry.durability
+    yield "times leases and delays", f"the {entry.clock}'s clock"
+    yield "visibilities and delays are rounded up to", seconds(entry.resolution)
+    yield "the longest delay", seconds(entry.max_delay)
+    yield "the largest encoded event", f"{entry.max_event_bytes:,} bytes"
+    yield "publish in the application's transaction", "yes" if entry.transactional_publish else "no"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def options(backend: str) -> str:
+    """Return the options of a backend's transports, from its manifest."""
+    manifest = getattr(import_module(f"fairlane.backends.{backend}"), "MANIFEST", None)
+    declared: tuple[Any, ...] = getattr(manifest, "options", ())
+    if not declared:
+        return ""
+    rows = (f"| `{each.name}` | {_value(each.default)} | {each.unit or ''} | {_cell(each.doc)} |" for each in declared)
+    return "\n".join(["| option | default | unit | |", "|---|---|---|---|", *rows, ""])
+
+
+def _value(default: object) -> str:
+    return "" if default is None else f"`{default}`"
+
+
 PARTS: dict[str, Callable[..., str]] = {
     "promises-of-all": promises_of_all,
+    "promises": promises,
+    "options": options,
+    "layout": layout,
+    "operations": operations,
+    "protocol": protocol,
+    "comment": comment,
 }
 """The parts by their names in `{rendered} name …`."""

@@ -1,0 +1,59 @@
+"""What the build puts into the pages of the backends is all there is, and what a migration or a client really uses."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fairlane.capabilities import TABLE
+from fairlane.migrate.revisions import DIALECTS
+from fairlane.templates import bundle_root, render
+from rendered.contents import PARTS, layout, operations
+from tests.commands import CHECKOUT
+
+SQL = ("postgres", "sqlite", "libsql", "rqlite")
+INCLUDED = re.compile(r"macros\.|/views/|/superseded/|\.down\.|recorded\.|removed\.")
+"""Files that are not shown by themselves: parts of others, old ones, and what a migration does for itself."""
+
+
+def shown(backend: str) -> str:
+    return layout(backend) + operations(backend)
+
+
+@pytest.mark.parametrize("backend", TABLE)
+def test_each_backend_has_a_page_with_the_rendered_parts(backend: str) -> None:
+    """Guards against a part that is pasted by hand, and so gets old."""
+    text = (CHECKOUT / "docs" / "backends" / f"{backend}.md").read_text()
+    wanted = {f"promises {backend}", f"options {backend}"}
+    if backend in (*SQL, "redis"):
+        wanted |= {f"layout {backend}", f"operations {backend}"}
+    parts = re.findall(r"^```\{rendered\} (.*)$", text, re.MULTILINE)
+    assert wanted <= set(parts)
+    assert all(part.split()[0] in PARTS for part in parts)
+    assert "```sql\ncreate table" not in text
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_every_file_of_a_dialect_is_shown(dialect: str) -> None:
+    """Guards against a new operation that no page shows."""
+    folders = [bundle_root() / "schema" / dialect, bundle_root() / "procedures" / dialect]
+    files = [str(file.relative_to(bundle_root())) for folder in folders for file in sorted(folder.rglob("*.j2"))]
+    pages = "".join(shown(backend) for backend in SQL if DIALECTS.get(backend, backend) == dialect)
+    assert [file for file in files if not INCLUDED.search(file) and f"`{file}`" not in pages] == []
+
+
+def test_the_functions_of_redis_are_shown_as_they_are_loaded() -> None:
+    """Guards against parts that look different by themselves than in the library."""
+    library = render("lua/library.lua.j2", queue="fairlane", revision="0001")
+    blocks = re.findall(r"```lua\n(.*?)\n```", shown("redis"), re.DOTALL)
+    assert len(blocks) == len(list((bundle_root() / "lua").glob("*.j2"))) - 1
+    assert [block for block in blocks if block not in library] == []
+
+
+@pytest.mark.parametrize("backend", SQL)
+def test_a_block_is_a_file_rendered_for_the_queue(backend: str) -> None:
+    for block in re.findall(r"```(?:sql|postgresql)\n(.*?)\n```", shown(backend), re.DOTALL):
+        assert "fairlane" in block
+        assert "{{" not in block
+        assert "{%" not in block
