@@ -14,7 +14,7 @@ from tests.conftest import require_server
 from tests.docs.addresses import SHOWN, Addresses
 from tests.docs.reading import BadPage, Page
 from tests.docs.running import write_programs
-from tests.servers import SERVERS, Server
+from tests.servers import SERVERS, Server, find_tool
 from tests.servers import install as packages
 from tests.servers.postgres import find_bin
 
@@ -28,6 +28,8 @@ Programs = dict[str, tuple[Path, dict[str, str], list[str]]]
 def servers(page: Page, place: Path) -> Iterator[tuple[Addresses, dict[str, str]]]:
     """Start what a page needs; how its addresses are to be read, and the environment for its programs."""
     programs: Programs = {"python": (Path(sys.executable), {}, [])}
+    if sqlite3 := find_tool("sqlite3"):
+        programs["sqlite3"] = (sqlite3.path, dict(sqlite3.env), [])
     env: dict[str, str] = {}
     real: dict[str, str] = {}
     with contextlib.ExitStack() as stack:

@@ -35,6 +35,6 @@ DEFAULT = ("postgres", "redis", "redis-cluster", "sqld", "rqlite", "elasticmq")
 # Started then too, where the machine can run them; the tests of their backends are skipped elsewhere.
 OPTIONAL = ("mongoeco",)
 
-TOOLS = ("luacheck",)
+TOOLS = ("luacheck", "sqlite3", "mermaid")
 
 __all__ = ["DEFAULT", "OPTIONAL", "SERVERS", "TOOLS", "Program", "Server", "ServerError", "find_tool", "install_tool"]

@@ -1,4 +1,4 @@
-"""Programs that tests use besides servers: `psql` and the Lua linter."""
+"""Programs that tests use besides servers: `psql`, `sqlite3`, the Lua linter, the parser of Mermaid diagrams."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import os
 from pathlib import Path
 
 from tests.servers import install as packages
-from tests.servers import postgres
+from tests.servers import mermaid, postgres
 from tests.servers.base import which
 from tests.servers.process import Program, ServerError
 
 POSTGRES_TOOLS = ("psql", "pg_dump", "pg_isready")
-INSTALLED_BY_NAME = ("luacheck",)
 
 
 def find_tool(name: str) -> Program | None:
     """The program of this name, with the environment it needs; `Program.run(*args)` runs it."""
     if name in POSTGRES_TOOLS and (tool := postgres.find_tool(name)):
         return tool
+    if name == "mermaid":
+        return mermaid.find()
     if on_path := which(name):
         return Program(on_path)
+    if name == "sqlite3":
+        return unpacked_sqlite3()
     return unpacked_luacheck() if name == "luacheck" else None
 
 
@@ -28,9 +31,19 @@ def install_tool(name: str) -> Program:
     if name == "luacheck" and find_tool(name) is None:
         packages.unpack_debian("luacheck", ["lua-check"])
         write_luacheck(packages.folder() / "luacheck")
+    if name == "sqlite3" and find_tool(name) is None:
+        packages.unpack_debian("sqlite3", ["sqlite3"])
+    if name == "mermaid":
+        mermaid.install()
     if tool := find_tool(name):
         return tool
     raise ServerError(f"no {name} on this machine, install it")
+
+
+def unpacked_sqlite3() -> Program | None:
+    root = packages.folder() / "sqlite3"
+    path = root / "usr" / "bin" / "sqlite3"
+    return Program(path, packages.library_path(root)) if path.exists() else None
 
 
 def unpacked_luacheck() -> Program | None:

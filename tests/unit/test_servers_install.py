@@ -61,9 +61,9 @@ def test_a_program_that_fails_says_so() -> None:
 
 
 def test_tools_are_found() -> None:
-    for name in ("psql", "luacheck"):
+    for name in ("psql", "luacheck", "sqlite3", "mermaid"):
         tool = find_tool(name)
         if tool is None and not os.environ.get("FAIRLANE_TEST_REQUIRE_SERVERS"):
             pytest.skip(f"no {name} here: make servers")
         assert tool is not None
-        assert tool.run("--version")
+        tool.run("--version")
