@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from fairlane.backends import mongo_programs, mongo_publish
+from fairlane.backends.mongo import core, publishing
 from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES
 from fairlane.errors import LeaseLost
@@ -281,9 +281,9 @@ def no_wait(since: float) -> Program[None]:
 class Patched:
     def __init__(self) -> None:
         self._patches = [
-            mock.patch.object(mongo_programs, "uuid4", Tokens),
-            mock.patch.object(mongo_programs, "after_tick", no_wait),
-            mock.patch.object(mongo_publish, "after_tick", no_wait),
+            mock.patch.object(core, "uuid4", Tokens),
+            mock.patch.object(core, "after_tick", no_wait),
+            mock.patch.object(publishing, "after_tick", no_wait),
         ]
 
     def __enter__(self) -> None:

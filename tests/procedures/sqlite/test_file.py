@@ -23,7 +23,7 @@ import pytest
 
 import fairlane
 from fairlane import migrate
-from fairlane.backends import sqlite_file, sqlite_lanes
+from fairlane.backends.sqlite import connections, file
 from fairlane.backends.sqlite.file import locate
 from fairlane.errors import (
     BackendFull,
@@ -175,8 +175,8 @@ class TestUrls:
                 assert connection.execute("pragma journal_mode").fetchall() == [("delete",)]
 
     def test_an_old_sqlite_is_refused(self, url, monkeypatch):
-        monkeypatch.setattr(sqlite_file.sqlite3, "sqlite_version_info", (3, 34, 1))
-        monkeypatch.setattr(sqlite_file.sqlite3, "sqlite_version", "3.34.1")
+        monkeypatch.setattr(file.sqlite3, "sqlite_version_info", (3, 34, 1))
+        monkeypatch.setattr(file.sqlite3, "sqlite_version", "3.34.1")
         with pytest.raises(ConfigurationError, match=r"3\.35 or newer.*3\.34\.1"):
             fairlane.connect(url)
 
@@ -356,7 +356,7 @@ class Face:
 @pytest.mark.parametrize("then", ["nothing comes in its place", "another file comes in its place"])
 def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(url, twin, then, monkeypatch):
     """It lives on for whoever has it open; a message published into it would never be seen again."""
-    monkeypatch.setattr(sqlite_lanes, "LOOK_AGAIN", 0)  # else only what is published a moment later
+    monkeypatch.setattr(connections, "LOOK_AGAIN", 0)  # else only what is published a moment later
     queue = Face(url, twin)
     queue.publish("g", "in the old file")
     _move_away(path_of(url), then)
