@@ -22,7 +22,7 @@ PROMISES: Mapping[int, tuple[str, str]] = {
     2: ("exclusivity", "At most one message of a group is in flight; a claim finds a free group if there is one."),
     3: ("leases", "Only the newest token of a group may ack, nack or extend; an abandoned lease ends by itself."),
     4: ("clock", "Leases and delays run by one clock, whatever the clients' clocks say."),
-    5: ("fairness", "Groups never served go first, then the one that has waited longest."),
+    5: ("fairness", "The group that has waited longest goes first; a new one has a head start of a second."),
     6: ("priority floor", "min_priority is exact, however many groups lie below it."),
     7: ("cost", "Every operation is O(log n); a drained group leaves nothing behind."),
     8: ("delivery count", "attempts is 1 on first delivery and grows by one with every further one."),
@@ -55,7 +55,7 @@ class Capabilities:
         priorities: groups have priorities, and `min_priority` works. If not, both are refused.
         fairness: groups are served in the order that promise 5 gives.
         strict_ties: groups given back within one tick of the clock keep the order of these events.
-        new_groups_arrival: a queue can be made with `new_groups=arrival`.
+        head_start: the DBA chooses how far new groups stand before served ones, with `head_start`.
         extend_after_expiry: a lease that ran out can be acked, given back or extended until somebody claims its group.
         nack_ends_lease: a lease that was given back is refused from then on, not only when somebody claims its group.
         dedup_seconds: None: a `dedup_id` counts as long as its message is in the queue. Else: for so many seconds from
@@ -80,7 +80,7 @@ class Capabilities:
     priorities: bool = True
     fairness: bool = True
     strict_ties: bool = True
-    new_groups_arrival: bool = True
+    head_start: bool = True
     extend_after_expiry: bool = True
     nack_ends_lease: bool = True
     dedup_seconds: float | None = None
@@ -176,7 +176,7 @@ TABLE: Mapping[str, Capabilities] = {
             priorities=False,
             fairness=False,
             strict_ties=False,
-            new_groups_arrival=False,
+            head_start=False,
             extend_after_expiry=False,
             nack_ends_lease=False,
             dedup_seconds=300,

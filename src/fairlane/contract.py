@@ -23,6 +23,10 @@ CLIENT_REVISION = "0001"
 
 MAX_VISIBILITY = 12 * 3600.0
 MAX_DELAY = 365 * 86400.0
+MAX_HEAD_START = 86400.0
+DEFAULT_HEAD_START = "1"
+ALWAYS = "always"
+"""The head start that puts new groups before all served ones, for ever."""
 MAX_ID_BYTES = 512
 MAX_DEDUP_LENGTH = 128
 MAX_LIMIT = 10_000
@@ -158,6 +162,19 @@ def check_delay(value: object) -> float:
     if not 0 <= seconds <= MAX_DELAY:
         raise ValueError(f"delay must be 0 to {MAX_DELAY:g} seconds: {_shown(value)}")
     return seconds
+
+
+def check_head_start(value: object) -> str:
+    """Return a head start as queues keep it: `always`, or seconds in decimals, 0 to 86,400, to the microsecond."""
+    if value == ALWAYS:
+        return ALWAYS
+    try:
+        seconds = float(value) if isinstance(value, str) else _seconds("head_start", value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds <= MAX_HEAD_START:  # which refuses NaN too
+        raise ValueError(f"head_start must be 0 to {MAX_HEAD_START:g} seconds, or {ALWAYS}: {_shown(value)}")
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def check_claim(worker_id: object, visibility: object, min_priority: object) -> tuple[str, float, int]:

@@ -21,7 +21,7 @@ class Message:
 @dataclass
 class Group:
     priority: int
-    place: tuple[int, int]  # (0, seq of the first publish) before the first claim, then (1, number of the event)
+    place: tuple[int, int]  # (1, number of the event); before the first claim (0, seq) with a head start
     messages: list[Message] = field(default_factory=list)
     token: str | None = None
     blocked: bool = False  # in flight or parked, for longer than the test lasts
@@ -35,9 +35,10 @@ class Group:
 
 
 class Model:
-    """What a queue must do."""
+    """What a queue must do, with a head start that lasts longer than any test, or with none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, head_start: bool) -> None:
+        self.head_start = head_start
         self.groups: dict[str, Group] = {}
         self.dedup: dict[str, int] = {}
         self._events = itertools.count(1)
@@ -48,7 +49,9 @@ class Model:
             if dedup_id in self.dedup:
                 return self.dedup[dedup_id]
             self.dedup[dedup_id] = seq
-        group = self.groups.setdefault(group_id, Group(priority, (0, seq)))
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(priority, (0, seq) if self.head_start else (1, next(self._events)))
+        group = self.groups[group_id]
         group.messages.append(Message(seq, event, dedup_id))
         return seq
 

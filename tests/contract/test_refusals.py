@@ -30,10 +30,10 @@ async def test_refusal_of_priorities_where_there_are_none(queue):
     assert await queue.claim("w", LONG) is None
 
 
-@pytest.mark.lacks("new_groups_arrival")
-async def test_refusal_of_new_groups_arrival_where_there_is_none(queues):
+@pytest.mark.lacks("head_start")
+async def test_refusal_of_a_head_start_where_there_is_none(queues):
     with pytest.raises((UnsupportedByBackend, ConfigurationError)):
-        await queues.make(new_groups="arrival")
+        await queues.make(head_start=0)
 
 
 async def test_refusal_of_options_that_a_backend_does_not_have(queue):
@@ -243,7 +243,7 @@ async def test_refusal_of_a_missing_file_makes_none(queue, folder):
 async def test_refusal_of_what_memory_cannot_keep_is_not_silent():
     """A migration makes nothing for memory, so it must not take a choice and forget it."""
     with pytest.raises((UnsupportedByBackend, ConfigurationError)):
-        fairlane.migrate.upgrade("memory://", queue="some_queue", new_groups="arrival")
+        fairlane.migrate.upgrade("memory://", queue="some_queue", head_start=0)
 
 
 @pytest.mark.parametrize("kind", [fairlane.InMemoryTransport, fairlane.AsyncInMemoryTransport])

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fairlane import Lease, LeaseLost
 from tests.contract.model import Model
@@ -41,10 +48,14 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queues = Queues(self.kit, self.twin, self.folder)
-        self.queue = self.wait(self.queues.make())
-        self.model = Model()
         self.leases: list[Lease] = []  # all that were ever given, stale ones included
         self.caps = self.kit.caps
+
+    @initialize(head_start=st.sampled_from([3600, "always", 0]))
+    def make(self, head_start: Any) -> None:
+        """An hour lasts longer than any test, so that the order does not depend on how fast anything ran."""
+        self.queue = self.wait(self.queues.make(head_start=head_start if self.caps.head_start else None))
+        self.model = Model(head_start=head_start != 0)
 
     def wait(self, awaitable: Any) -> Any:
         return self.runner.run(awaitable)

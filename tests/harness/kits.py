@@ -55,9 +55,9 @@ class Kit:
         """Options of a transport that let many calls run at once."""
         return {}
 
-    def create(self, queue: str, new_groups: str | None = None) -> None:
+    def create(self, queue: str, head_start: float | str | None = None) -> None:
         """Make a queue."""
-        migrate.upgrade(self.url(queue), queue=queue, new_groups=new_groups)
+        migrate.upgrade(self.url(queue), queue=queue, head_start=head_start)
 
     def drop(self, queue: str) -> None:
         """Remove a queue and all that is in it."""
@@ -88,9 +88,9 @@ class MemoryKit(Kit):
     def url(self, queue: str) -> str:
         return "memory://"
 
-    def create(self, queue: str, new_groups: str | None = None) -> None:
-        if new_groups is not None:
-            memory._shared[queue] = memory.MemoryStore(new_groups)
+    def create(self, queue: str, head_start: float | str | None = None) -> None:
+        if head_start is not None:
+            memory._shared[queue] = memory.MemoryStore(head_start)
 
     def drop(self, queue: str) -> None:
         memory._shared.pop(queue, None)

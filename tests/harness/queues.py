@@ -225,11 +225,11 @@ class Queues:
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         return f"t_{worker}_{next(cls._numbers)}_{secrets.token_hex(4)}"
 
-    async def make(self, *, name: str = "", new_groups: str | None = None, **options: Any) -> Queue:
+    async def make(self, *, name: str = "", head_start: float | str | None = None, **options: Any) -> Queue:
         """A new, migrated, empty queue and a transport on it."""
         name = name or self.fresh_name()
         self._cleanup.push_async_callback(in_thread, self.kit.drop, name)
-        await in_thread(self.kit.create, name, new_groups)
+        await in_thread(self.kit.create, name, head_start)
         return await self.open(name, **options)
 
     async def open(self, name: str, **options: Any) -> Queue:

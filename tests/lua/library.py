@@ -27,7 +27,7 @@ class BadArguments(Exception):
 class Library:
     """A loaded library, and the keys of its queue."""
 
-    def __init__(self, client: Client, *, queue: str | None = None, own_clock: bool = False, new_groups: str = "first"):
+    def __init__(self, client: Client, *, queue: str | None = None, own_clock: bool = False, head_start: str = "1"):
         self.client = client
         self.queue = queue or f"t{secrets.token_hex(6)}"
         self.keys = keys_of(self.queue)
@@ -39,7 +39,7 @@ class Library:
             code = code.replace(CLOCK, f"redis.call('HMGET', '{self._clock}', 's', 'us')")
             self.set_time(NOON)
         self._everywhere("FUNCTION", "LOAD", "REPLACE", code)
-        client.hset(self.key("meta"), mapping={"revision": "0001", "serves": "0001", "new_groups": new_groups})
+        client.hset(self.key("meta"), mapping={"revision": "0001", "serves": "0001", "head_start": head_start})
 
     def _everywhere(self, *command: Any) -> None:
         for node in primaries(self.client):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Group:
     priority: int
     place: tuple[int, int, int]
-    """Never served first, by seq; then by time; equal times by the order of events."""
+    """With the head start `always` the never served first, by seq; then by time; equal times by the order of events."""
     messages: list[int] = field(default_factory=list)
     token: str | None = None
     attempts: int = 0
@@ -18,9 +18,9 @@ class Group:
 class Model:
     """One queue. Time stands still until it is told."""
 
-    def __init__(self, now: int, new_groups: str) -> None:
+    def __init__(self, now: int, head_start: str) -> None:
         self.now = now
-        self.first = new_groups == "first"
+        self.head_start = None if head_start == "always" else round(float(head_start) * 1_000_000)
         self.groups: dict[str, Group] = {}
         self.dedup: dict[str, int] = {}
         self.seq = 0
@@ -35,7 +35,7 @@ class Model:
             return self.dedup[dedup_id]
         self.seq += 1
         if group_id not in self.groups:
-            place = (0, self.seq, 0) if self.first else self._place(self.now)
+            place = (0, self.seq, 0) if self.head_start is None else self._place(self.now - self.head_start)
             self.groups[group_id] = Group(priority, place)
         self.groups[group_id].messages.append(self.seq)
         if dedup_id:

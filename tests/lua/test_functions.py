@@ -43,7 +43,7 @@ def test_every_branch_works_on_a_cluster(library: Library) -> None:
     library.publish("damaged")
     library.client.delete(library.key("events"))
     assert library.claim() is None
-    library.client.hset(library.key("meta"), "new_groups", "arrival")
+    library.client.hset(library.key("meta"), "head_start", "0")
     library.publish("late", "1", 1)
     for function, *argv in (("revision",), ("queue_status",), ("group_status", 9), ("message_status", "late", 9)):
         library.call(function, *argv)
@@ -136,7 +136,7 @@ def test_wrong_arguments_change_nothing(library: Library, function: str, argv: l
     with pytest.raises(BadArguments):
         library.call(function, *argv)
     assert library.leftovers() == ["meta"]
-    assert set(library.client.hgetall(library.key("meta"))) == {b"revision", b"serves", b"new_groups"}
+    assert set(library.client.hgetall(library.key("meta"))) == {b"revision", b"serves", b"head_start"}
 
 
 @pytest.mark.parametrize("token", ["-", "", "t ", "T", FORTY_HEX])
@@ -180,7 +180,7 @@ def test_an_idle_claim_writes_nothing() -> None:
 
 
 def test_revision_says_what_a_client_must_know(library: Library) -> None:
-    assert library.call("revision") == [b"0001", b"0001", b"first", b"noeviction"]
+    assert library.call("revision") == [b"0001", b"0001", b"1", b"noeviction"]
     library.client.delete(library.key("meta"))
     assert library.call("revision") == [None, None, None, b"noeviction"]
 

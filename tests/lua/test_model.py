@@ -17,6 +17,7 @@ GROUPS = ["b", "a", "A", "a ", "é", "e\u0301", "{x}", "a:b", '"', "😀", "ab",
 # Each length has a fraction of its own, so that two of them end together only if they began together: then the order
 # of the events must count.
 VISIBILITIES = [n * SECOND + 100_000 + n * 30_000 for n in range(6)]
+HEAD_STARTS = ["always", "0", "1.507"]
 DELAYS = [0, *(n * SECOND + 115_000 + n * 30_000 for n in range(6))]
 
 
@@ -109,11 +110,11 @@ class Pair:
         check(self.library)
 
 
-@pytest.mark.parametrize("new_groups", ["first", "arrival"])
+@pytest.mark.parametrize("head_start", HEAD_STARTS)
 @pytest.mark.parametrize("seed", range(8))
-def test_the_functions_answer_as_the_model_does(timed: Callable[..., Library], seed: int, new_groups: str) -> None:
-    library = timed(new_groups=new_groups)
-    pair = Pair(library, Model(NOON, new_groups), random.Random(seed))
+def test_the_functions_answer_as_the_model_does(timed: Callable[..., Library], seed: int, head_start: str) -> None:
+    library = timed(head_start=head_start)
+    pair = Pair(library, Model(NOON, head_start), random.Random(seed))
     for _ in range(STEPS):
         pair.step()
     pair.look()

@@ -83,9 +83,9 @@ def _calls(library: Library, client: Any) -> Callable[..., Any]:
     return mine.call
 
 
-@pytest.mark.parametrize("new_groups", ["first", "arrival"])
-def test_eight_workers_lose_nothing_and_keep_the_order(single: Any, new_groups: str) -> None:
-    library = Library(single, new_groups=new_groups)
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_eight_workers_lose_nothing_and_keep_the_order(single: Any, head_start: str) -> None:
+    library = Library(single, head_start=head_start)
     work = Work(library, os.environ["FAIRLANE_TEST_REDIS_URL"])
     threads = [threading.Thread(target=work.run, args=(number,)) for number in range(WORKERS)]
     for thread in threads:

@@ -130,8 +130,9 @@ def test_ties_across_priorities_keep_the_order_of_events(timed: MakeLibrary, flo
     assert names(library.order(floor)) == [name for name in NAMES if name in reach]
 
 
-def test_new_groups_go_first_in_the_order_of_their_first_publish(timed: MakeLibrary) -> None:
-    library = timed()
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_new_groups_go_first_in_the_order_of_their_first_publish(timed: MakeLibrary, head_start: str) -> None:
+    library = timed(head_start=head_start)
     for name in NAMES * 2:
         library.publish(name)
     for group, token in claim_all(library):
@@ -141,8 +142,41 @@ def test_new_groups_go_first_in_the_order_of_their_first_publish(timed: MakeLibr
     assert names(library.order()) == ["new 2", "new 1", *NAMES]
 
 
-def test_new_groups_by_arrival_stand_in_one_line_with_the_served(timed: MakeLibrary) -> None:
-    library = timed(new_groups="arrival")
+def test_a_head_start_goes_before_those_served_since_and_behind_the_others(timed: MakeLibrary) -> None:
+    library = timed(head_start="1.5")
+    for name in ("before", "since", "before", "since"):
+        library.publish(name)
+    leases = claim_all(library, 60 * SECOND)
+    library.call("ack", *leases[0])
+    library.pass_time(SECOND)
+    library.call("ack", *leases[1])
+    library.pass_time(SECOND)
+    library.publish("new 2")
+    library.publish("new 1")
+    check(library)
+    assert names(library.order()) == ["before", "new 2", "new 1", "since"]
+
+
+def test_new_groups_whose_places_are_taken_keep_their_order(timed: MakeLibrary) -> None:
+    """The first one gives way to two that were served a second ago; when one of those goes, nobody slips in there."""
+    library = timed()
+    for name in ("x", "y", "x", "y"):
+        library.publish(name, "1", 4 if name == "y" else 0)
+    for group, token in claim_all(library, 60 * SECOND):
+        library.call("ack", group, token)
+    start = int(library.client.zscore(library.key("floor:0"), "x"))
+    assert library.client.zscore(library.key("floor:0"), "y") == start + 1
+    library.set_time(start + SECOND)
+    library.publish("first")
+    assert library.client.zscore(library.key("floor:0"), "first") == start + 2
+    assert library.claim("t", floor=4)[0] == b"y"
+    library.publish("second")
+    check(library)
+    assert names(library.order()) == ["x", "first", "second"]
+
+
+def test_without_a_head_start_new_groups_stand_in_one_line_with_the_served(timed: MakeLibrary) -> None:
+    library = timed(head_start="0")
     library.publish("served")
     library.publish("served")
     library.publish("new 2")

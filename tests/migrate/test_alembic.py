@@ -87,7 +87,7 @@ def test_an_unknown_revision_is_one_line(database: Database):
     [
         (("-x", "ulr=x"), "unknown -x argument: ulr"),
         (("-x", "queue=Nonsense"), "queue must match"),
-        (("-x", "new_groups=last"), "new_groups must be first or arrival"),
+        (("-x", "head_start=last"), "head_start must be 0 to 86400 seconds, or always: 'last'"),
     ],
 )
 @pytest.mark.backends("sqlite")

@@ -32,9 +32,9 @@ UNIQUE = {MESSAGES: "dedup_id"}
 class FakeServer:
     """One queue. `now` stands still unless a test moves it."""
 
-    def __init__(self, new_groups: str = "first") -> None:
+    def __init__(self, head_start: str = "1") -> None:
         self.now = START
-        meta = {"_id": QUEUE, "revision": "0001", "serves": "0001", "new_groups": new_groups, "seq": 0}
+        meta = {"_id": QUEUE, "revision": "0001", "serves": "0001", "head_start": head_start, "seq": 0}
         self.data: dict[str, dict[Any, Document]] = {META: {QUEUE: meta}, GROUPS: {}, MESSAGES: {}}
 
     def copy(self) -> FakeServer:

@@ -44,7 +44,7 @@ class Walk:
     def __init__(self, executor: MongoExecutor, core: MongoCore) -> None:
         self.real = executor
         self.core = core
-        self.fake = FakeServer()
+        self.fake = FakeServer(head_start="always")
         self.ghost = Ghost()
         self.path: Path = None
 
@@ -95,6 +95,12 @@ def comparable(answer: Any, request: Any) -> Any:
         kept = {key: value for key, value in answer.items() if not fields or key in (*fields, "_id")}
         return {key: value for key, value in kept.items() if not isinstance(value, datetime)}
     return answer
+
+
+@pytest.fixture
+async def queue(queues: Any) -> Any:
+    """Places of new groups are no times here, since the server's clock is not that of the one in memory."""
+    return await queues.make(head_start="always")
 
 
 @pytest.fixture

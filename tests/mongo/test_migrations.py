@@ -56,14 +56,14 @@ def test_up_down_and_up_again(place: tuple[str, str], database: Any) -> None:
 
 def test_a_second_upgrade_keeps_messages_and_choices(place: tuple[str, str], database: Any) -> None:
     url, queue = place
-    migrate.upgrade(url, queue=queue, new_groups="arrival")
+    migrate.upgrade(url, queue=queue, head_start=0.25)
     with fairlane.connect(url, queue) as transport:
         transport.publish("g", 1)
         migrate.upgrade(url, queue=queue)
         lease = transport.claim("w", 30)
         assert lease is not None
         assert lease.event == 1
-    assert database[f"{queue}_meta"].find_one({"_id": "queue"})["new_groups"] == "arrival"
+    assert database[f"{queue}_meta"].find_one({"_id": "queue"})["head_start"] == "0.25"
 
 
 def test_a_lost_counter_is_repaired(place: tuple[str, str], database: Any) -> None:
@@ -131,10 +131,10 @@ def test_a_lock_whose_holder_is_gone_ends(place: tuple[str, str], database: Any)
 
 def test_the_script_for_mongosh_says_what_an_upgrade_does(place: tuple[str, str]) -> None:
     url, queue = place
-    script = migrate.script(url, queue=queue, new_groups="arrival")
+    script = migrate.script(url, queue=queue, head_start=0.25)
     assert f'db.{queue}_groups.createIndex({{"priority": 1, "ready_at": 1}}, {{"name": "line"}});' in script
     assert '"partialFilterExpression": {"dedup_id": {"$exists": true}}' in script
-    assert '"new_groups": "arrival"' in script
+    assert '"head_start": "0.25"' in script
     assert '"$max": {"seq": NumberLong(0)}' in script
     assert '"writeConcern": {"w": "majority"}' in script
 

@@ -39,9 +39,9 @@ def target_of(cluster, queue="q", **options) -> RqliteTarget:
     return target
 
 
-def scripts(new_groups=None):
+def scripts(head_start=None):
     """The scripts of the first revision, as Alembic hands them to a target."""
-    variables = Settings("rqlite://x", "q", new_groups=new_groups).variables("0001", "0001")
+    variables = Settings("rqlite://x", "q", head_start=head_start).variables("0001", "0001")
     names = ("schema/sqlite/0001_queue.up", "procedures/sqlite/triggers", "procedures/sqlite/views")
     return [render(f"{name}.sql.j2", **variables) for name in names]
 
@@ -91,7 +91,7 @@ def test_up_down_up_leaves_nothing_and_makes_the_same(cluster, probe):
 
 def test_no_clock_is_frozen_in_the_layout(cluster, probe):
     """rqlite would write the time of the migration into triggers, defaults and views for ever."""
-    migrate.upgrade(cluster.url, queue="q", new_groups="arrival")
+    migrate.upgrade(cluster.url, queue="q", head_start=0)
     texts = [row[2] for row in probe.query(SCHEMA).values if row[2]]
     layout = "\n".join(texts).replace("2440587.5", "").replace("where name = 'now'", "")
     assert not re.search(r"24\d{5}\.\d{3}|'now'", layout)

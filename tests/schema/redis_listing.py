@@ -29,7 +29,7 @@ def _keys(client: Any, queue: str) -> list[str]:
     keys = sorted(key.decode() for key in client.scan_iter(match=f"{{{queue}}}:*"))
     rows = [f"{key} {client.type(key).decode()}" for key in keys]
     meta = client.hgetall(f"{{{queue}}}:meta")
-    fixed = (b"revision", b"serves", b"new_groups")
+    fixed = (b"revision", b"serves", b"head_start")
     return rows + [f"meta {name.decode()} = {meta[name].decode()}" for name in fixed if name in meta]
 
 

@@ -128,18 +128,18 @@ def test_queues_of_one_name_in_two_databases_share_the_functions_only(url: str) 
         assert client.function_list() == []
 
 
-def test_new_groups_is_chosen_kept_and_changed(url: str, client: Any) -> None:
+def test_head_start_is_chosen_kept_and_changed(url: str, client: Any) -> None:
     def chosen(queue: str) -> bytes:
-        found: bytes = client.hget(f"{{{queue}}}:meta", "new_groups")
+        found: bytes = client.hget(f"{{{queue}}}:meta", "head_start")
         return found
 
     migrate.upgrade(url, queue="plain")
-    assert chosen("plain") == b"first"
-    migrate.upgrade(url, queue="fair", new_groups="arrival")
-    assert chosen("fair") == b"arrival"
+    assert chosen("plain") == b"1"
+    migrate.upgrade(url, queue="fair", head_start="always")
+    assert chosen("fair") == b"always"
     client.function_delete("fairlane_fair")
     migrate.upgrade(url, queue="fair")
-    assert chosen("fair") == b"arrival"
+    assert chosen("fair") == b"always"
 
 
 def test_the_offline_script_gives_the_same_as_online(server: Redis, url: str, client: Any) -> None:
@@ -151,7 +151,7 @@ def test_the_offline_script_gives_the_same_as_online(server: Redis, url: str, cl
     def apply(script: str) -> None:
         subprocess.run(["/bin/sh"], input=script.encode(), env=environment, check=True, capture_output=True)
 
-    for options in ({}, {"new_groups": "arrival"}):
+    for options in ({}, {"head_start": "always"}):
         migrate.upgrade(url, queue="online", **options)
         apply(migrate.script(url, queue="offline", **options))
         assert listing(client, "offline") == listing(client, "online")

@@ -51,16 +51,16 @@ def golden(name: str, dump: str) -> str:
     return file.read_text().split("\n\n", 1)[1]
 
 
-@pytest.mark.parametrize("new_groups", ["first", "arrival"])
-def test_the_schema_is_the_golden_one(path, new_groups):
-    migrate.upgrade(f"sqlite:///{path}", queue="lane_under_test", new_groups=new_groups)
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_the_schema_is_the_golden_one(path, head_start):
+    migrate.upgrade(f"sqlite:///{path}", queue="lane_under_test", head_start=head_start)
     dump = catalogue(path)
-    assert dump == golden(f"sqlite_{new_groups}.sql", dump)
+    assert dump == golden(f"sqlite_{head_start}.sql", dump)
 
 
 @pytest.mark.parametrize("dialect", ["libsql", "rqlite"])
 def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect):
-    names = {"queue": "lane_under_test", "new_groups": "first", "revision": "0001", "serves": "0001"}
+    names = {"queue": "lane_under_test", "head_start": "1", "revision": "0001", "serves": "0001"}
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         for file in FILES:
             for statement in split_sqlite(render(file, dialect=dialect, **names)):
@@ -117,10 +117,10 @@ def test_two_queues_and_an_application_in_one_file_never_touch(path):
         assert mine.execute("select * from alembic_version").fetchall() == [("mine",)]
 
 
-@pytest.mark.parametrize("new_groups", ["first", "arrival"])
-def test_the_offline_script_gives_the_same_as_a_migration(path, tmp_path, new_groups):
-    migrate.upgrade(f"sqlite:///{path}", queue="lane", new_groups=new_groups)
-    script = migrate.script("sqlite:///nowhere.db", queue="lane", new_groups=new_groups)
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_the_offline_script_gives_the_same_as_a_migration(path, tmp_path, head_start):
+    migrate.upgrade(f"sqlite:///{path}", queue="lane", head_start=head_start)
+    script = migrate.script("sqlite:///nowhere.db", queue="lane", head_start=head_start)
     by_hand = tmp_path / "by_hand.db"
     with contextlib.closing(sqlite3.connect(by_hand, isolation_level=None)) as connection:
         connection.executescript(script)

@@ -58,10 +58,10 @@ def test_a_queue_that_somebody_made_keeps_its_attributes_and_is_ready_once_tagge
     fairlane.connect(url, name).close()
 
 
-def test_new_groups_is_refused(url, name):
-    for choice in ("first", "arrival"):
+def test_a_head_start_is_refused(url, name):
+    for choice in (1, "always"):
         with pytest.raises((UnsupportedByBackend, ConfigurationError)):
-            migrate.upgrade(url, queue=name, new_groups=choice)
+            migrate.upgrade(url, queue=name, head_start=choice)
 
 
 def test_the_command_line_says_what_the_figures_are_worth(url, name):

@@ -36,13 +36,13 @@ AppRole = Annotated[
 ReaderRole = Annotated[
     str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views, no more.")
 ]
-NewGroups = Annotated[
+HeadStart = Annotated[
     str | None,
     typer.Option(
-        "--new-groups",
-        metavar="first|arrival",
-        help="Where a new group stands in line: before all served ones, or by the time of its first publish.",
-        show_default="first",
+        "--head-start",
+        metavar="SECONDS|always",
+        help="New groups go before those served in the last seconds; 0: by arrival; always: before all served ones.",
+        show_default="1",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue although it holds messages.")]
@@ -56,7 +56,7 @@ def migrate(
     owner_role: OwnerRole = None,
     app_role: AppRole = None,
     reader_role: ReaderRole = None,
-    new_groups: NewGroups = None,
+    head_start: HeadStart = None,
     yes: Yes = False,
     wait: Wait = STARTUP_TIMEOUT,
     sql: Sql = False,
@@ -67,7 +67,7 @@ def migrate(
         "owner_role": owner_role,
         "app_role": app_role,
         "reader_role": reader_role,
-        "new_groups": new_groups,
+        "head_start": head_start,
     }
     if sql:
         typer.echo(migrations.script(chosen, queue=queue, revision=revision, **options), nl=False)
@@ -79,7 +79,7 @@ def migrate(
     after = migrations.status(chosen, queue=queue).found
     typer.echo(_outcome(queue, before, after))
     if before == after is not None and any(options.values()):
-        typer.echo("Roles and --new-groups count when a queue is made; those of this one stay as they are.", err=True)
+        typer.echo("Roles and --head-start count when a queue is made; those of this one stay as they are.", err=True)
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:

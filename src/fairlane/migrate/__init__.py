@@ -51,6 +51,7 @@ def upgrade(
     queue: str = DEFAULT_QUEUE,
     revision: str = "head",
     startup_timeout: float = 0.0,
+    head_start: float | str | None = None,
     **options: str | None,
 ) -> None:
     """Bring a queue's schema up to a revision; does nothing when it is there already.
@@ -60,7 +61,9 @@ def upgrade(
         queue: the namespace to create or migrate.
         revision: `head`, or a four-digit id.
         startup_timeout: seconds to wait for a server that is not up yet.
-        options: `owner_role`, `app_role`, `reader_role` (Postgres), `new_groups` (`first` or `arrival`).
+        head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400;
+            0 is the order of arrival, `always` before every served group. None: 1 for a new queue, else as it is.
+        options: `owner_role`, `app_role`, `reader_role` (Postgres).
 
     Raises:
         ConfigurationError: the URL, an option or the revision is wrong.
@@ -68,7 +71,7 @@ def upgrade(
     """
     from alembic import command
 
-    settings = _settings(url, queue, options)
+    settings = _settings(url, queue, options, head_start)
     _patiently(lambda: _with_alembic(command.upgrade, settings, revision), startup_timeout)
 
 
@@ -85,6 +88,7 @@ def migrate(
     queue: str = DEFAULT_QUEUE,
     revision: str = "head",
     startup_timeout: float = 0.0,
+    head_start: float | str | None = None,
     **options: str | None,
 ) -> None:
     """Go to a revision, up or down, whichever way it lies."""
@@ -95,10 +99,17 @@ def migrate(
     if back:
         downgrade(url, queue=queue, revision=revision, **options)
     else:
-        upgrade(url, queue=queue, revision=revision, startup_timeout=startup_timeout, **options)
+        upgrade(url, queue=queue, revision=revision, startup_timeout=startup_timeout, head_start=head_start, **options)
 
 
-def script(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **options: str | None) -> str:
+def script(
+    url: str,
+    *,
+    queue: str = DEFAULT_QUEUE,
+    revision: str = "head",
+    head_start: float | str | None = None,
+    **options: str | None,
+) -> str:
     """Return what a DBA would apply by hand instead of `migrate`; connects to nothing.
 
     `revision` may be a range such as `0001:head`; `base` stands for `head:base`, which removes the queue.
@@ -108,10 +119,11 @@ def script(url: str, *, queue: str = DEFAULT_QUEUE, revision: str = "head", **op
     start, _, end = revision.rpartition(":")
     back = end == "base" or (start.isdigit() and end.isdigit() and end < start)
     output = io.StringIO()
+    settings = _settings(url, queue, options, head_start)
     if back:
-        _with_alembic(command.downgrade, _settings(url, queue, options), f"{start or 'head'}:{end}", output, sql=True)
+        _with_alembic(command.downgrade, settings, f"{start or 'head'}:{end}", output, sql=True)
     else:
-        _with_alembic(command.upgrade, _settings(url, queue, options), revision, output, sql=True)
+        _with_alembic(command.upgrade, settings, revision, output, sql=True)
     return output.getvalue()
 
 
@@ -146,12 +158,14 @@ def _patiently(action: Callable[[], T], timeout: float) -> T:
         pause = min(pause * 1.6, 1.0)
 
 
-def _settings(url: str, queue: str, options: dict[str, str | None]) -> Settings:
+def _settings(url: str, queue: str, options: dict[str, str | None], head_start: float | str | None = None) -> Settings:
     from fairlane.migrate.settings import OPTIONS, Settings
 
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise ConfigurationError(f"unknown option of a migration: {', '.join(unknown)}")
+    if head_start is not None:
+        options = options | {"head_start": str(head_start)}
     return Settings(url, queue, **options)
 
 

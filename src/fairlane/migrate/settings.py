@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlane.backends import name_for
-from fairlane.contract import check_queue
+from fairlane.contract import DEFAULT_HEAD_START, check_head_start, check_queue
 from fairlane.errors import ConfigurationError
 from fairlane.urls import scheme_of
 
-NEW_GROUPS = ("first", "arrival")
-OPTIONS = ("owner_role", "app_role", "reader_role", "new_groups")
+OPTIONS = ("owner_role", "app_role", "reader_role", "head_start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +22,8 @@ class Settings:
         owner_role: Postgres: `set role` to it first, so that it owns everything.
         app_role: Postgres: may execute the procedures, and nothing else.
         reader_role: Postgres: may read the views, and nothing else.
-        new_groups: where a new group stands in line: `first`, before every served group, or `arrival`, at the time
-            of its first publish. None keeps what the queue has, `first` for a new one.
+        head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400, or
+            `always`: before every served group. None keeps what the queue has, 1 second for a new one.
         options: what else the backend's target takes, e.g. `allow_eviction` on Redis.
     """
 
@@ -33,17 +32,25 @@ class Settings:
     owner_role: str | None = None
     app_role: str | None = None
     reader_role: str | None = None
-    new_groups: str | None = None
+    head_start: str | None = None
 
     def __post_init__(self) -> None:
         check_queue(self.queue)
-        if self.new_groups not in (None, *NEW_GROUPS):
-            raise ConfigurationError(f"new_groups must be first or arrival: {self.new_groups!r}")
-        if self.new_groups == "arrival" and self.backend == "memory":
-            raise ConfigurationError('a queue in memory is not migrated: use InMemoryTransport(MemoryStore("arrival"))')
+        if self.head_start is not None:
+            self._check_head_start(self.head_start)
         roles = (self.owner_role, self.app_role, self.reader_role)
         if any(roles) and self.backend != "postgres":
             raise ConfigurationError(f"roles are for postgres; {self.backend} has none: leave them out")
+
+    def _check_head_start(self, given: str) -> None:
+        if self.backend == "memory":
+            raise ConfigurationError(
+                "a queue in memory is not migrated: use InMemoryTransport(MemoryStore(head_start=…))"
+            )
+        try:
+            object.__setattr__(self, "head_start", check_head_start(given))
+        except ValueError as error:
+            raise ConfigurationError(f"{error}") from error
 
     @property
     def backend(self) -> str:
@@ -58,7 +65,7 @@ class Settings:
             "owner_role": self.owner_role,
             "app_role": self.app_role,
             "reader_role": self.reader_role,
-            "new_groups": self.new_groups or "first",
+            "head_start": self.head_start or DEFAULT_HEAD_START,
             "revision": revision,
             "serves": serves,
         }

@@ -20,11 +20,11 @@ def url() -> str:
     return os.environ["FAIRLANE_TEST_POSTGRES_URL"]
 
 
-@pytest.fixture(params=["first"])
+@pytest.fixture(params=["1"])
 def lane(request: pytest.FixtureRequest, url: str) -> Iterator[Lane]:
-    """A fresh queue; parametrize it indirectly to choose `new_groups`."""
+    """A fresh queue; parametrize it indirectly to choose the head start."""
     queue = f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=queue, new_groups=request.param)
+    migrate.upgrade(url, queue=queue, head_start=request.param)
     made = Lane(url, queue)
     yield made
     made.close()

@@ -50,7 +50,7 @@ def test_with_as_many_groups_as_claimers_none_ever_finds_nothing(lane: Lane):
     assert rounds >= CLAIMERS
 
 
-@pytest.mark.parametrize("lane", ["first", "arrival"], indirect=True)
+@pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
 def test_nothing_is_lost_doubled_or_reordered_while_groups_drain_and_publishers_roll_back(lane: Lane):
     end = time.monotonic() + SECONDS
     committed: set[int] = set()

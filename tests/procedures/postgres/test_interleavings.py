@@ -9,7 +9,7 @@ from psycopg import errors
 from tests.procedures.postgres.sessions import Lane, expire
 
 LEASE_LOST = "QF001"
-both_places = pytest.mark.parametrize("lane", ["first", "arrival"], indirect=True)
+both_places = pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
 
 
 def lost(call, *arguments):

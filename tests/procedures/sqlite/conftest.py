@@ -18,9 +18,9 @@ def db(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 @pytest.fixture(params=DIALECTS)
-def arrival(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The same with new_groups=arrival."""
-    made = Database(request.param, "arrival")
+def by_arrival(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """The same with head_start=0."""
+    made = Database(request.param, "0")
     yield made
     made.close()
 

@@ -20,9 +20,9 @@ def text_of(operation: str, dialect: str, *, queue: str = "q", floor: int = 0) -
     return statement(f"procedures/sqlite/{operation}.sql.j2", queue=queue, dialect=dialect, **extra)
 
 
-def install(connection: sqlite3.Connection, dialect: str, new_groups: str = "first", queue: str = "q") -> None:
+def install(connection: sqlite3.Connection, dialect: str, head_start: str = "1", queue: str = "q") -> None:
     for path in UP:
-        script = render(path, queue=queue, dialect=dialect, new_groups=new_groups, revision="0001", serves="0001")
+        script = render(path, queue=queue, dialect=dialect, head_start=head_start, revision="0001", serves="0001")
         for each in split_sqlite(script):
             connection.execute(each)
 
@@ -30,7 +30,7 @@ def install(connection: sqlite3.Connection, dialect: str, new_groups: str = "fir
 class Database:
     """One queue, called as the executors call it. Time stands still until `now` is set; None lets it run."""
 
-    def __init__(self, dialect: str, new_groups: str = "first", path: str = ":memory:") -> None:
+    def __init__(self, dialect: str, head_start: str = "1", path: str = ":memory:") -> None:
         self.dialect = dialect
         self.tick = TICK[dialect]
         self.now: int | None = NOON
@@ -38,7 +38,7 @@ class Database:
         self.wall = sqlite3.connect(":memory:")
         self.connection.create_function("julianday", 1, self._julianday)
         self.connection.create_function("julianday", 0, self._julianday)
-        install(self.connection, dialect, new_groups)
+        install(self.connection, dialect, head_start)
 
     def _julianday(self, _now: str = "now") -> float:
         if self.now is None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.procedures.sqlite.database import NOON, Database
+from tests.procedures.sqlite.database import DIALECTS, NOON, Database
 
 
 def shuffled(count: int) -> list[str]:
@@ -126,34 +126,64 @@ def test_a_lease_never_ends_early_and_at_most_two_ticks_late(db, visibility):
     assert db.must_claim()["attempts"] == 2
 
 
-def test_a_new_group_goes_before_every_served_one(db):
+def test_a_new_group_goes_before_those_served_within_the_head_start(db):
+    """It is one second."""
+    first, second, third = leased(db, 3)
+    db.ack(first)
+    db.now += 10 * db.tick
+    db.ack(second)
+    db.ack(third)
+    db.now += 1_000_000 - 5 * db.tick
+    for name in ("z", "m", "a"):
+        db.publish(name)
+    assert db.line() == [first["group_id"], "z", "m", "a", second["group_id"], third["group_id"]]
+
+
+def test_new_groups_of_one_tick_keep_their_order_behind_those_served_then(db):
+    leases = leased(db, 20)
+    for lease in reversed(leases):
+        db.ack(lease)
+    db.now += 1_000_000
+    names = [f"new {name}" for name in shuffled(300)]
+    for name in names:
+        db.publish(name)
+    line = db.line()
+    assert [name for name in line if name in names] == names
+    if db.tick == 1000:  # a second is no whole number of rqlite's ticks
+        assert line[:20] == [lease["group_id"] for lease in reversed(leases)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_with_always_a_new_group_goes_before_every_served_one(dialect):
+    db = Database(dialect, "always")
     served = leased(db, 3)
     for lease in served:
         db.ack(lease)
-    db.now += 1_000_000
+    db.now += 10_000_000_000
     for name in ("z", "m", "a"):
         db.publish(name)
     assert db.line() == ["z", "m", "a"] + [lease["group_id"] for lease in served]
+    db.close()
 
 
-def test_with_arrival_a_new_group_goes_by_the_time_of_its_first_publish(arrival):
-    served = leased(arrival, 3)
-    arrival.ack(served[0])
+def test_without_a_head_start_a_new_group_goes_by_the_time_of_its_first_publish(by_arrival):
+    served = leased(by_arrival, 3)
+    by_arrival.ack(served[0])
     for name in ("z", "m", "a"):
-        arrival.publish(name)
-    arrival.ack(served[1])
-    arrival.now += 1_000_000
-    arrival.publish("y")
-    arrival.ack(served[2])
+        by_arrival.publish(name)
+    by_arrival.ack(served[1])
+    by_arrival.now += 1_000_000
+    by_arrival.publish("y")
+    by_arrival.ack(served[2])
     first, second, third = (lease["group_id"] for lease in served)
-    assert arrival.line() == [first, "z", "m", "a", second, "y", third]
+    assert by_arrival.line() == [first, "z", "m", "a", second, "y", third]
 
 
-def test_with_arrival_new_groups_of_one_tick_keep_the_order_of_their_publishes(arrival):
+def test_without_a_head_start_new_groups_of_one_tick_keep_the_order_of_their_publishes(by_arrival):
     names = shuffled(300)
     for name in names:
-        arrival.publish(name)
-    assert arrival.line() == names
+        by_arrival.publish(name)
+    assert by_arrival.line() == names
 
 
 def test_a_clock_that_was_set_back_a_little_keeps_the_order(db):

@@ -20,8 +20,8 @@ def header_of(operation: str, dialect: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith("--"))
 
 
-def ddl(dialect: str, new_groups: str = "first") -> list[str]:
-    names = {"queue": "q", "dialect": dialect, "new_groups": new_groups, "revision": "0001", "serves": "0001"}
+def ddl(dialect: str, head_start: str = "1") -> list[str]:
+    names = {"queue": "q", "dialect": dialect, "head_start": head_start, "revision": "0001", "serves": "0001"}
     return [each for path in UP for each in split_sqlite(render(path, **names))]
 
 
@@ -65,11 +65,11 @@ def test_all_clocks_of_a_statement_show_the_same():
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("new_groups", ["first", "arrival"])
-def test_no_default_asks_a_clock_and_where_it_would_be_frozen_no_trigger_does(dialect, new_groups):
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_no_default_asks_a_clock_and_where_it_would_be_frozen_no_trigger_does(dialect, head_start):
     """rqlite would write the time of the migration into them; there a trigger reads the time that statements bring."""
     clocks = re.compile(r"current_time|julianday|strftime|datetime\(", re.IGNORECASE)
-    asking = [each for each in ddl(dialect, new_groups) if clocks.search(each)]
+    asking = [each for each in ddl(dialect, head_start) if clocks.search(each)]
     if dialect == "rqlite":
         assert all(each.startswith("create view") for each in asking)
         assert not [each for each in asking if "'now'" in each]
@@ -105,7 +105,7 @@ def test_a_queue_may_be_called_like_a_word_of_sql():
     connection = sqlite3.connect(":memory:", isolation_level=None)
     for queue in ("returning", "select", "group", "order"):
         for path in UP:
-            names = {"queue": queue, "dialect": "sqlite", "new_groups": "first", "revision": "1", "serves": "1"}
+            names = {"queue": queue, "dialect": "sqlite", "head_start": "1", "revision": "1", "serves": "1"}
             for each in split_sqlite(render(path, **names)):
                 connection.execute(each)
         given = {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None}

@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Self
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
 from fairlane.backends.shared import forks
-from fairlane.contract import CLIENT_REVISION
+from fairlane.contract import ALWAYS, CLIENT_REVISION, check_head_start
 from fairlane.errors import ConfigurationError
 from fairlane.program import Call
 
@@ -49,9 +49,16 @@ class _Group:
 class MemoryStore(forks.Guarded):
     """The messages of one queue. Its methods are the stored operations; each holds the lock for its whole length."""
 
-    def __init__(self, new_groups: str = "first") -> None:
+    def __init__(self, head_start: float | Literal["always"] = 1.0) -> None:
+        """Make an empty queue.
+
+        Args:
+            head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400;
+                0 is the order of arrival, `always` before every served group.
+        """
         super().__init__()
-        self._new_first = new_groups == "first"
+        chosen = check_head_start(head_start)
+        self._head_start = None if chosen == ALWAYS else round(float(chosen) * _MICROSECONDS)
         self._groups: dict[str, _Group] = {}
         self._lines: list[list[tuple[int, int, str]]] = [[] for _ in range(PRIORITIES)]
         self._sizes = [0] * PRIORITIES  # live entries of each line
@@ -107,7 +114,7 @@ class MemoryStore(forks.Guarded):
         if group is None:
             group = self._groups[p_group_id] = _Group(p_priority, 0, 0)
             self._sizes[p_priority] += 1
-            self._place(p_group_id, group, seq if self._new_first else now)
+            self._place(p_group_id, group, seq if self._head_start is None else now - self._head_start)
         group.messages.append(_Message(seq, p_event, p_dedup_id, now))
         if p_dedup_id is not None:
             self._dedup[p_dedup_id] = seq

@@ -1,7 +1,7 @@
 """The operations on a queue in MongoDB: programs whose every step is one operation on one document.
 
 Collections (the fields of their documents in brackets):
-    <queue>_meta      one document [_id "queue", revision, serves, new_groups, seq (the last one drawn), at (when)]
+    <queue>_meta      one document [_id "queue", revision, serves, head_start, seq (the last one drawn), at (when)]
     <queue>_groups    [_id the group's id, priority, ready_at, token, worker_id, leased, attempts, acked, touched]
                       `leased` is the seq of the message delivered last and not acked, `acked` of the one acked last
     <queue>_messages  [_id the seq, group_id, event (the codec's text), priority, published_at, dedup_id if given]

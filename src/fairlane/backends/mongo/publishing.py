@@ -17,7 +17,7 @@ from fairlane.backends.mongo.wire import (
     Insert,
     Update,
 )
-from fairlane.contract import CLIENT_REVISION
+from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_HEAD_START
 from fairlane.errors import SchemaNotReady
 from fairlane.program import Program, Sleep
 
@@ -80,16 +80,12 @@ class Publishing:
     def put_in_line(self, message: Document, drawn: Document) -> Program[Document | None]:
         """Make sure that a message's group is in line, and leave `drawn`'s number in it; returns it as it was before.
 
-        The time of the message is its place under `new_groups=arrival`, its seq otherwise: the first moments of the
-        epoch lie before all places of groups that were served.
+        The place of a group that becomes non-empty is the time of its message, minus the queue's head start.
         """
         started = time.monotonic()
         group_id, stamp, seq = message["group_id"], drawn["seq"], message["_id"]
-        arrival = drawn["new_groups"] == "arrival"
-        place = {
-            "priority": message["priority"],
-            "ready_at": message["published_at"] if arrival else EPOCH + timedelta(milliseconds=seq),
-        }
+        place = {"priority": message["priority"], "ready_at": place_of_new(message, drawn)}
+        placed = False
         free = {"token": None, "worker_id": None, "leased": None, "attempts": 0, "acked": None}
         change = {"$setOnInsert": place | free, "$set": {"touched": stamp}}
         while True:
@@ -97,6 +93,7 @@ class Publishing:
             if not isinstance(before, Duplicate):
                 break  # else another publisher made the group at this moment
         if before is None:
+            placed = True
             # the message may have been served by way of a group that is gone since
             yield from self.drop_if_empty(group_id, touched=stamp, acked=None)
         elif before["token"] is None and before["acked"] == before["touched"]:
@@ -105,7 +102,8 @@ class Publishing:
             if (yield FindOne(MESSAGES, others, fields=("_id",))) is None:
                 unserved = {"_id": group_id, "token": None, "leased": None, "touched": stamp}
                 yield Update(GROUPS, unserved, {"$set": place})
-        if arrival:
+                placed = True
+        if placed:
             yield from after_tick(started)
         return before
 
@@ -116,6 +114,18 @@ class Publishing:
         unchanged = {"_id": group_id, "token": None, "touched": touched, "acked": acked}
         dropped: bool = yield Delete(GROUPS, unchanged)
         return dropped
+
+
+def place_of_new(message: Document, drawn: Document) -> datetime:
+    """Return where a group that becomes non-empty with this message stands in line.
+
+    With the head start `always` it is the message's seq: the first moments of the epoch lie before all other places.
+    """
+    head_start = drawn.get("head_start", DEFAULT_HEAD_START)
+    if head_start == ALWAYS:
+        return EPOCH + timedelta(milliseconds=message["_id"])
+    published_at: datetime = message["published_at"]
+    return published_at - timedelta(seconds=float(head_start))
 
 
 def after_tick(since: float) -> Program[None]:

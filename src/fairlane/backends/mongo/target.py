@@ -20,6 +20,7 @@ from pymongo.errors import DuplicateKeyError
 from fairlane.backends.base import translated
 from fairlane.backends.mongo import address as clients
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE
+from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable
 from fairlane.urls import host_of
 
@@ -43,7 +44,7 @@ class Choices(Protocol):
     @property
     def queue(self) -> str: ...
     @property
-    def new_groups(self) -> str | None: ...
+    def head_start(self) -> str | None: ...
 
 
 class MongoTarget:
@@ -51,7 +52,7 @@ class MongoTarget:
 
     def __init__(self, url: str, settings: Choices) -> None:
         self._queue = settings.queue
-        self._new_groups = settings.new_groups
+        self._head_start = settings.head_start
         self._host = host_of(url)
         self._client = clients.make(pymongo.MongoClient, url)
         self._database = clients.database_of(self._client, None)
@@ -120,9 +121,9 @@ class MongoTarget:
 
     def _choices(self, revision: str, serves: str | None) -> dict[str, Any]:
         chosen = {"revision": revision, "serves": serves}
-        if self._new_groups is None:
-            return {"$set": chosen, "$setOnInsert": {"new_groups": "first"}}
-        return {"$set": chosen | {"new_groups": self._new_groups}}
+        if self._head_start is None:
+            return {"$set": chosen, "$setOnInsert": {"head_start": DEFAULT_HEAD_START}}
+        return {"$set": chosen | {"head_start": self._head_start}}
 
     def _remove(self) -> None:
         # the document goes first, so that nobody publishes any more; its collection last, since the lock goes with it

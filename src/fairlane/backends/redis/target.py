@@ -17,6 +17,7 @@ import redis
 from fairlane.backends.base import translated
 from fairlane.backends.redis import address as addresses
 from fairlane.backends.redis.wire import Refused, check_policy, code_of, keys_of, library_of, translate
+from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
 LOCK_SECONDS = 60
@@ -29,7 +30,7 @@ class Choices(Protocol):
     @property
     def queue(self) -> str: ...
     @property
-    def new_groups(self) -> str | None: ...
+    def head_start(self) -> str | None: ...
 
 
 class RedisTarget:
@@ -37,7 +38,7 @@ class RedisTarget:
 
     def __init__(self, url: str, settings: Choices) -> None:
         self._address = addresses.parse(url)
-        self._new_groups = settings.new_groups
+        self._head_start = settings.head_start
         self._library = library_of(settings.queue)
         self._keys = keys_of(settings.queue)
         self._meta = self._keys[0]
@@ -115,10 +116,10 @@ class RedisTarget:
                     self._load(script)
             assert serves is not None
             self._client.hset(self._meta, mapping={"revision": revision, "serves": serves})
-            if self._new_groups is None:
-                self._client.hsetnx(self._meta, "new_groups", "first")
+            if self._head_start is None:
+                self._client.hsetnx(self._meta, "head_start", DEFAULT_HEAD_START)
             else:
-                self._client.hset(self._meta, "new_groups", self._new_groups)
+                self._client.hset(self._meta, "head_start", self._head_start)
 
     def _check_servers(self) -> None:
         for primary in self._primaries():
@@ -184,11 +185,11 @@ class RedisTarget:
         load = "$REDIS_CLI -e -x FUNCTION LOAD REPLACE <<'END-OF-LIBRARY'"
         for script in scripts:
             begin += ["# in a cluster: on every primary", load, script.rstrip("\n"), "END-OF-LIBRARY"]
-        choice = "HSETNX" if self._new_groups is None else "HSET"
+        choice = "HSETNX" if self._head_start is None else "HSET"
         return _lines(
             *begin,
             f"$REDIS_CLI -e -c HSET {meta} revision {revision} serves {serves}",
-            f"$REDIS_CLI -e -c {choice} {meta} new_groups {self._new_groups or 'first'}",
+            f"$REDIS_CLI -e -c {choice} {meta} head_start {self._head_start or DEFAULT_HEAD_START}",
         )
 
     def close(self) -> None:

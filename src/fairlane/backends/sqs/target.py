@@ -40,15 +40,15 @@ class Choices(Protocol):
     @property
     def queue(self) -> str: ...
     @property
-    def new_groups(self) -> str | None: ...
+    def head_start(self) -> str | None: ...
 
 
 class SqsTarget:
     """A queue in SQS as the migrations' ledger sees it."""
 
     def __init__(self, url: str, settings: Choices) -> None:
-        if settings.new_groups is not None:
-            raise UnsupportedByBackend("sqs", "new_groups", "leave it out: SQS has an order of its own among groups")
+        if settings.head_start is not None:
+            raise UnsupportedByBackend("sqs", "head_start", "leave it out: SQS has an order of its own among groups")
         self._address = addresses.parse(url)
         self._name = wire.queue_name(settings.queue)
         self._made: Any = None

@@ -76,7 +76,10 @@ begin
     insert into "lane_under_test_groups" (group_id, priority, head_seq, ready_at)
     values (
         new.group_id, new.priority, new.seq,
-        new.seq
+        min(new.published_at - 1000000 + 999, max(new.published_at - 1000000, 1 + coalesce((
+            select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+            where ready_at < new.published_at - 1000000 + 1000 order by ready_at desc limit 1
+        ), 0)))
     )
     on conflict (group_id) do nothing;
 end
@@ -142,7 +145,7 @@ select
 from clock left join "lane_under_test_groups" on true
 
 -- settings in lane_under_test_settings
+head_start = '1'
 last_seq = 0
-new_groups = 'first'
 revision = '0001'
 serves = '0001'
