@@ -51,7 +51,7 @@ class Page:
 
 def pages() -> list[Path]:
     """The files whose blocks are run."""
-    return sorted((CHECKOUT / "docs").rglob("*.md"))
+    return [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 
 
 def read(path: Path) -> Page:

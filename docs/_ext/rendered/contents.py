@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+from fairlane.backends import ENTRIES
 from fairlane.capabilities import PROMISES, TABLE, Capabilities
 from rendered.templated import comment, layout, operations, protocol
 
@@ -90,6 +91,30 @@ def options(backend: str) -> str:
 
 def _value(default: object) -> str:
     return "" if default is None else f"`{default}`"
+
+
+def backends_in_short() -> str:
+    """Return a table of what a chooser asks first: a line for each backend, and only what differs between them."""
+    lines = [
+        "| backend | URL | shared within a | durability | publish in your transaction | looked at with | differs in |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, backend in TABLE.items():
+        urls = ", ".join(f"`{scheme}://`" for scheme in ENTRIES[name].schemes)
+        reach, durability, _, _, transaction, views = _facts(backend)
+        differences = ", ".join(PROMISES[number][0] for number, _ in _differences(name)) or "-"
+        lines.append(
+            f"| [{name}](docs/backends/{name}.md) | {urls} | {reach} | {durability} | {transaction} | {views} "
+            f"| {differences} |"
+        )
+    return "\n".join(["", *lines, "", ""])
+
+
+def promises_in_short() -> str:
+    """Return the promises of the contract, each in a sentence."""
+    lines = ["| | promise | |", "|---|---|---|"]
+    lines += [f"| {number} | {name} | {text} |" for number, (name, text) in PROMISES.items()]
+    return "\n".join(["", *lines, "", ""])
 
 
 PARTS: dict[str, Callable[..., str]] = {
