@@ -1,6 +1,6 @@
-"""The README keeps its word: its examples run, and its table of promises is rendered from `fairlane.capabilities`.
+"""README.md and docs/concepts.md keep their word: tables are rendered from the code, and the demo prints what is shown.
 
-FAIRLANE_UPDATE_GOLDEN=1 pytest tests/unit/test_readme.py     renders it anew
+FAIRLANE_UPDATE_GOLDEN=1 pytest tests/unit/test_readme.py     renders the tables anew
 """
 
 from __future__ import annotations
@@ -9,52 +9,52 @@ import os
 import re
 import sys
 import tomllib
-from pathlib import Path
+from collections.abc import Callable
+
+import pytest
 
 import fairlane
-from fairlane.backends import ENTRIES
-from rendered.contents import promises_of_all
+from rendered.contents import backends_in_short, promises_in_short
 from tests.commands import CHECKOUT, run
+from tests.docs.outputs import differs
 
 README = CHECKOUT / "README.md"
-MARKED = re.compile(r"(?<=<!-- capabilities -->\n).*?(?=<!-- /capabilities -->)", re.DOTALL)
 
 
-def test_the_readme_says_of_each_backend_what_the_code_says() -> None:
-    """Guards against a promise in the README that a backend has stopped to keep, or a backend that is missing there."""
-    text = README.read_text()
+@pytest.mark.parametrize(
+    ("page", "mark", "render"),
+    [("README.md", "backends", backends_in_short), ("docs/concepts.md", "promises", promises_in_short)],
+)
+def test_a_table_says_what_the_code_says(page: str, mark: str, render: Callable[[], str]) -> None:
+    """Guards against a promise that a backend has stopped to keep, or a backend that is missing."""
+    path = CHECKOUT / page
+    marked = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", re.DOTALL)
+    text = path.read_text()
     if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
-        text = MARKED.sub(lambda _: promises_of_all(), text)
-        README.write_text(text)
-    found = MARKED.search(text)
+        text = marked.sub(lambda _: render(), text)
+        path.write_text(text)
+    found = marked.search(text)
     assert found is not None
-    assert found.group() == promises_of_all()
+    assert found.group() == render()
 
 
-def blocks(language: str = "") -> list[str]:
-    """The fenced blocks of a language; without one the plain ones."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+def session(command: str) -> str:
+    """The output of a command that the README shows as a picture of a session."""
+    found = re.search(rf"^```text\n\$ {command}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None, command
+    return found[1]
 
 
-def test_the_examples_run_as_they_are_one_after_the_other(tmp_path: Path) -> None:
-    said = []
-    for number, example in enumerate(blocks("python")):
-        path = tmp_path / f"example_{number}.py"
-        path.write_text(example)
-        done = run([sys.executable, path.name], cwd=tmp_path).ok()
-        assert done.err == ""
-        said.append(done.out)
-    assert said == [
-        "order-4711 {'type': 'placed'} 1\norder-4711 {'type': 'paid'} 1\n",
-        "order-4711 {'type': 'shipped'} 1\n",
-    ]
+def test_the_demo_shows_what_the_readme_shows() -> None:
+    """`make demo` installs Fairlane and runs this command; the installation is left out here."""
+    recipe = (CHECKOUT / "Makefile").read_text().partition("\ndemo:")[2].partition("\n\n")[0]
+    assert "/bin/fairlane demo $(DEMO_ARGS)" in recipe
+    done = run([sys.executable, "-m", "fairlane.cli", "demo"]).ok()
+    assert differs(session("make demo"), done.out) is None
 
 
-def test_every_scheme_every_extra_and_every_transport_operation_is_named() -> None:
+def test_every_extra_and_every_transport_operation_is_named() -> None:
     text = README.read_text()
-    backends = text.partition("## Backends")[2].partition("<!-- capabilities -->")[0]
-    missing = [s for entry in ENTRIES.values() for s in entry.schemes if f"`{s}://" not in backends]
-    assert missing == []
     extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert [extra for extra in extras if extra not in ("dev", "docs") and f"[{extra}]" not in text] == []
     for operation in ("publish", "claim", "ack", "nack", "extend"):
@@ -63,19 +63,9 @@ def test_every_scheme_every_extra_and_every_transport_operation_is_named() -> No
 
 
 def test_every_command_shown_is_one() -> None:
-    shown = set(re.findall(r"(?:^\$? ?|`)fairlane ([a-z]+)", README.read_text(), re.MULTILINE))
-    listed = run([sys.executable, "-m", "fairlane.cli", "--help"]).ok().out
-    assert shown <= set(re.findall(r"^  ([a-z]+)  ", listed, re.MULTILINE))
-    assert shown >= {
-        "migrate",
-        "status",
-        "stats",
-        "groups",
-        "peek",
-        "publish",
-        "claim",
-        "ack",
-        "nack",
-        "extend",
-        "demo",
-    }
+    pages = [README, *(CHECKOUT / "docs").rglob("*.md")]
+    shown = {word for page in pages for word in re.findall(r"(?:^\$? ?|`)fairlane ([a-z]+)", page.read_text(), re.M)}
+    listed = set(
+        re.findall(r"^  ([a-z]+)  ", run([sys.executable, "-m", "fairlane.cli", "--help"]).ok().out, re.MULTILINE)
+    )
+    assert shown == listed
