@@ -7,8 +7,8 @@ A test takes the fixture `queue` (or `queues`, to make several) and runs once fo
         lease = await queue.claim("w", 30)
 
 `queue.expired(lease)` waits until the lease has run out by the server's clock, and `eventually(condition)` until a
-condition holds. Prefer them to `sleep`. A test that sleeps all the same says what for: a real delay must pass, or somebody gets
-the time to do what the test proves is not done.
+condition holds. Prefer them to `sleep`. A test that sleeps all the same says what for: a real delay must pass, or
+somebody gets the time to do what the test proves is not done.
 """
 
 from tests.harness.kits import KITS, Kit
