@@ -1,16 +1,17 @@
 """The small parts below the backends: URLs, the environment, templates, programs, operations, the in-memory store."""
 
 import asyncio
+import math
 import threading
 
 import jinja2
 import pytest
 
-from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, templates
+from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, migrate, templates
 from fairlane.backends import ENTRIES, load, name_for
 from fairlane.backends.base import ProcedureCore
 from fairlane.backends.memory.executor import MemoryStore
-from fairlane.contract import check_queue
+from fairlane.contract import check_head_start, check_queue
 from fairlane.environ import resolve_url, url_from
 from fairlane.model import Revision
 from fairlane.operations import Operations
@@ -133,6 +134,28 @@ def test_a_url_given_goes_before_the_environment(monkeypatch):
 @pytest.mark.parametrize("name", ["a", "fairlane", "a_1", "a" * 31, "pg", "publics", "sqs", "select"])
 def test_names_of_queues(name):
     assert check_queue(name) == name
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(1, "1"), (1.0, "1"), ("0", "0"), (0.25, "0.25"), ("1e-6", "0.000001"), (86400, "86400"), ("always", "always")],
+)
+def test_a_head_start_is_kept_in_plain_decimals(given, kept):
+    """SQL, Lua and people read it."""
+    assert check_head_start(given) == kept
+
+
+@pytest.mark.parametrize(
+    "given", [-1, -0.1, 86400.5, math.nan, math.inf, True, None, "", "ALWAYS", "1 s", "nan", [], 10**400]
+)
+def test_a_bad_head_start_is_refused_everywhere(given):
+    with pytest.raises(ValueError, match="head_start must be 0 to 86400 seconds, or always"):
+        check_head_start(given)
+    with pytest.raises(ValueError, match="head_start must be"):
+        MemoryStore(given)
+    if given is not None:
+        with pytest.raises(ConfigurationError, match="head_start must be"):
+            migrate.upgrade("sqlite:///nowhere/queue.db", head_start=given)
 
 
 def test_an_unknown_backend_is_refused():
