@@ -12,7 +12,7 @@ from tests.harness.kits import KITS, Kit
 
 import fairlane
 from bench.cases import READY_MESSAGES, Case
-from fairlane.program import Call
+from fairlane.backends.stored import CLAIM, NACK, Call
 
 HOUR = 3600.0
 CHUNK = 5000
@@ -68,10 +68,9 @@ class Ours:
                 {"p_worker_id": "filler", "p_visibility": HOUR, "p_min_priority": 0, "p_token": str(uuid4())}
                 for _ in range(min(CHUNK, groups - done))
             ]
-            leases = self._send(Call("claim", claim) for claim in claims)
-            self._send(
-                Call("nack", {"p_group_id": rows[0][0], "p_token": str(rows[0][3]), "p_delay": HOUR}) for rows in leases
-            )
+            leases = self._send(Call(CLAIM, claim) for claim in claims)
+            fences = ({"p_group_id": rows[0]["group_id"], "p_token": str(rows[0]["token"])} for rows in leases)
+            self._send(Call(NACK, {**fence, "p_delay": HOUR}) for fence in fences)
 
     def renew(self) -> bool:
         """Use a fresh connection, where that makes a difference; tell whether."""

@@ -5,10 +5,17 @@ or workflow are handled in order while different groups run in parallel.
 """
 
 from fairlane import migrate
-from fairlane.capabilities import Capabilities, capabilities
+from fairlane.backends.libsql.transports import AsyncLibsqlTransport, LibsqlTransport
+from fairlane.backends.memory.transports import AsyncInMemoryTransport, InMemoryTransport
+from fairlane.backends.mongo.transports import AsyncMongoTransport, MongoTransport
+from fairlane.backends.postgres.transports import AsyncPostgresTransport, PostgresTransport
+from fairlane.backends.redis.transports import AsyncRedisTransport, RedisTransport
+from fairlane.backends.rqlite.transports import AsyncRqliteTransport, RqliteTransport
+from fairlane.backends.sqlite.transports import AsyncSqliteTransport, SqliteTransport
+from fairlane.backends.sqs.transports import AsyncSqsTransport, SqsTransport
+from fairlane.capabilities import Capabilities
 from fairlane.codec import Codec, JsonCodec
-from fairlane.connect import connect, connect_async
-from fairlane.contract import AsyncTransport, Transport
+from fairlane.connect import capabilities, connect, connect_async
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -25,24 +32,7 @@ from fairlane.errors import (
     UnsupportedByBackend,
 )
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.transports import (
-    AsyncInMemoryTransport,
-    AsyncLibsqlTransport,
-    AsyncMongoTransport,
-    AsyncPostgresTransport,
-    AsyncRedisTransport,
-    AsyncRqliteTransport,
-    AsyncSqliteTransport,
-    AsyncSqsTransport,
-    InMemoryTransport,
-    LibsqlTransport,
-    MongoTransport,
-    PostgresTransport,
-    RedisTransport,
-    RqliteTransport,
-    SqliteTransport,
-    SqsTransport,
-)
+from fairlane.transport import AsyncTransport, Transport
 
 __version__ = "0.1.0"
 

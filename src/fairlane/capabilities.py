@@ -1,8 +1,8 @@
 """What each backend keeps: the numbered promises of the contract, and the differences that a backend declares.
 
-The one source for users who choose a backend, for `fairlane backends`, for the table in the README and for the
-contract suite, which runs a test unless the backend declares here that it does not keep what the test is about.
-To add a backend, add its entry to `TABLE`: fields left out mean the promise in full.
+The one source for users who choose a backend, for `fairlane backends`, for the tables in the documents and for the
+contract suite, which runs a test unless the backend declares that it does not keep what the test is about. Each backend
+declares its own in its manifest: fields left out mean the promise in full.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fairlane.backends import name_for
 from fairlane.codec import MAX_EVENT_BYTES
-from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
-from fairlane.environ import resolve_url
-from fairlane.urls import scheme_of
+from fairlane.contract import MAX_DELAY
 
 PROMISES: Mapping[int, tuple[str, str]] = {
     1: ("order", "Messages of a group are delivered in publish order; one given back returns to the head."),
@@ -99,117 +96,3 @@ class Capabilities:
         if promise not in PROMISES:
             raise ValueError(f"promise must be 1 to {len(PROMISES)}: {promise!r}")
         return promise not in self.differences
-
-
-TABLE: Mapping[str, Capabilities] = {
-    entry.backend: entry
-    for entry in (
-        Capabilities(
-            "memory",
-            server="nothing",
-            reach="process",
-            durability="none",
-            clock="process",
-        ),
-        Capabilities(
-            "sqlite",
-            server="SQLite >= 3.35 (part of Python)",
-            reach="machine",
-            durability="always",
-            clock="process",
-            resolution=1e-3,
-            sql_views=True,
-        ),
-        Capabilities(
-            "postgres",
-            server="PostgreSQL >= 14",
-            strict_ties=False,
-            transactional_publish=True,
-            sql_views=True,
-            differences={
-                5: "groups given back by two transactions within one microsecond go in either order",
-                7: "index entries of finished work stay until vacuum removes them, which an open transaction delays",
-            },
-        ),
-        Capabilities(
-            "redis",
-            server="Redis or Valkey >= 7",
-            differences={
-                2: "per primary: replication is asynchronous, so a failover may forget the newest changes",
-                3: "per primary, as promise 2",
-            },
-        ),
-        Capabilities(
-            "mongo",
-            server="MongoDB >= 5.0",
-            resolution=1e-3,
-            tested_messages=300,  # the emulator that the suite runs on gets slow beyond that
-            differences={
-                1: "a publish that never returned may still come, with the next one to its group or with an idle claim",
-            },
-        ),
-        Capabilities(
-            "libsql",
-            server="libSQL (sqld, Turso)",
-            resolution=1e-3,
-            sql_views=True,
-            max_event_bytes=5_000_000,  # for a row, its ids included
-            tested_messages=2_000,
-        ),
-        Capabilities(
-            "rqlite",
-            server="rqlite >= 8.43",
-            durability="always",
-            resolution=0.11,  # 0.0864, a millionth of a day, and what two roundings add
-            sql_views=True,
-            tested_messages=2_000,
-            differences={
-                4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
-            },
-        ),
-        Capabilities(
-            "sqs",
-            server="Amazon SQS (FIFO)",
-            durability="always",
-            clock="client",
-            resolution=1.0,
-            priorities=False,
-            fairness=False,
-            strict_ties=False,
-            head_start=False,
-            extend_after_expiry=False,
-            nack_ends_lease=False,
-            dedup_seconds=300,
-            exact_counts=False,
-            inspect_messages=False,
-            claim_wait=1.0,
-            max_event_bytes=1024 * 1024,
-            max_delay=MAX_VISIBILITY,
-            tested_messages=200,
-            differences={
-                2: "a claim looks for a second; behind a large backlog of blocked groups SQS may not see a free one",
-                3: "a lease that ran out is lost at once; one that was given back may work until somebody claims its "
-                "message; none lasts longer than 12 hours from its claim: extend and nack stop there",
-                4: "SQS's clock ends leases; expires_at is told by the client's clock",
-                5: "the order among groups is SQS's own",
-                6: "there are no priorities",
-                7: "figures are approximate, groups and messages cannot be looked at; SQS drops messages after 14 days",
-                9: "a dedup_id counts for five minutes from its publish, whatever becomes of the message",
-                12: "delays end at 12 hours",
-            },
-        ),
-    )
-}
-"""The entry of each backend, by its name."""
-
-
-def capabilities(url: str | None = None) -> Capabilities:
-    """Return what the backend at a URL keeps; nothing is connected to.
-
-    Args:
-        url: as for `connect`; without it the environment chooses, as there.
-
-    Raises:
-        ConfigurationError: no backend answers to the URL, or none is chosen.
-    """
-    return TABLE[name_for(scheme_of(resolve_url(url)))]

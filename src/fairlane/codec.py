@@ -7,7 +7,7 @@ written. Any object with `encode` and `decode` may take its place.
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from fairlane.errors import EventEncodingError, EventTooLarge
 
@@ -19,13 +19,19 @@ _LARGEST = 10**MAX_INTEGER_DIGITS
 _LARGEST_BITS = _LARGEST.bit_length()
 
 
-class Codec(Protocol):
-    """Turn events into JSON text and back, so that a pydantic or msgspec model plugs in."""
+EventT = TypeVar("EventT")
 
-    def encode(self, event: Any) -> str:
+
+class Codec(Protocol[EventT]):
+    """Turn events into JSON text and back, so that a pydantic or msgspec model plugs in.
+
+    The type of its events becomes the type of `lease.event`.
+    """
+
+    def encode(self, event: EventT, /) -> str:
         """Return the event as JSON text."""
 
-    def decode(self, text: str) -> Any:
+    def decode(self, text: str, /) -> EventT:
         """Return the event that `encode` made this text from."""
 
 
@@ -65,7 +71,7 @@ class JsonCodec:
         return event if end == len(text) else _decoder.decode(text)
 
 
-def encode_event(codec: Codec, event: Any) -> str:
+def encode_event(codec: Codec[EventT], event: EventT) -> str:
     """Encode an event with any codec and hold the result to the same rules.
 
     Raises:

@@ -3,59 +3,112 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, overload
 
-from fairlane import backends
 from fairlane import migrate as migrations
+from fairlane.backends import manifest_of
+from fairlane.capabilities import Capabilities
 from fairlane.codec import Codec
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.environ import resolve_url
-from fairlane.facade import STARTUP_TIMEOUT, AsyncFacade, SyncFacade
-from fairlane.transports import ASYNC, SYNC
+from fairlane.model import T
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
 from fairlane.urls import scheme_of
 
 
+@overload
 def connect(
     url: str | None = None,
     queue: str = DEFAULT_QUEUE,
     *,
-    codec: Codec | None = None,
+    codec: None = None,
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
     **options: Any,
-) -> SyncFacade:
+) -> Transport[Any]: ...
+@overload
+def connect(
+    url: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    *,
+    codec: Codec[T],
+    migrate: bool = False,
+    startup_timeout: float = STARTUP_TIMEOUT,
+    **options: Any,
+) -> Transport[T]: ...
+def connect(
+    url: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    *,
+    codec: Codec[T] | None = None,
+    migrate: bool = False,
+    startup_timeout: float = STARTUP_TIMEOUT,
+    **options: Any,
+) -> Transport[T]:
     """Return a transport for the backend at a URL, or for the one that the environment names.
 
     Args:
-        url: see the README for the forms; `resolve_url` says what counts when it is None.
+        url: `docs/backends/` shows the forms; `resolve_url` says what counts when it is None.
         queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
         codec: encodes and decodes events; strict JSON unless given.
         migrate: bring the queue's schema up to date first; for embedded use and tests, where no DBA does it.
         startup_timeout: seconds to wait for a server that is not up yet.
-        options: what the backend's documentation lists.
+        options: those of the backend; see `from_url` of its transport, such as `PostgresTransport.from_url`.
 
     Raises:
-        FairlaneError: see `SyncFacade.from_url`.
+        FairlaneError: see `Transport.from_url`.
     """
     chosen = resolve_url(url)
-    transport = SYNC[backends.name_for(scheme_of(chosen))]
+    transport, _ = manifest_of(scheme_of(chosen)).transports()
     if migrate:
         migrations.upgrade(chosen, queue=queue, startup_timeout=startup_timeout)
     return transport.from_url(chosen, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
 
 
+@overload
 async def connect_async(
     url: str | None = None,
     queue: str = DEFAULT_QUEUE,
     *,
-    codec: Codec | None = None,
+    codec: None = None,
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
     **options: Any,
-) -> AsyncFacade:
+) -> AsyncTransport[Any]: ...
+@overload
+async def connect_async(
+    url: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    *,
+    codec: Codec[T],
+    migrate: bool = False,
+    startup_timeout: float = STARTUP_TIMEOUT,
+    **options: Any,
+) -> AsyncTransport[T]: ...
+async def connect_async(
+    url: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    *,
+    codec: Codec[T] | None = None,
+    migrate: bool = False,
+    startup_timeout: float = STARTUP_TIMEOUT,
+    **options: Any,
+) -> AsyncTransport[T]:
     """Return an asyncio transport; arguments and errors as in `connect`."""
     chosen = resolve_url(url)
-    transport = ASYNC[backends.name_for(scheme_of(chosen))]
+    _, transport = manifest_of(scheme_of(chosen)).transports()
     if migrate:
         await asyncio.to_thread(migrations.upgrade, chosen, queue=queue, startup_timeout=startup_timeout)
     return await transport.from_url(chosen, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+
+
+def capabilities(url: str | None = None) -> Capabilities:
+    """Return what the backend at a URL keeps; nothing is connected to.
+
+    Args:
+        url: as for `connect`; without it the environment chooses, as there.
+
+    Raises:
+        ConfigurationError: no backend answers to the URL, or none is chosen.
+    """
+    return manifest_of(scheme_of(resolve_url(url))).capabilities

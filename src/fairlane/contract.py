@@ -1,6 +1,6 @@
-"""The contract: what a transport offers, and which arguments it takes.
+"""The contract's rules for arguments, and its limits.
 
-The rules for arguments stand here once, for every backend. The procedures repeat only those that people who call
+They stand here once, for every backend. The procedures repeat only those that people who call
 them from SQL could break.
 """
 
@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from types import TracebackType
-from typing import Any, Protocol, Self
 
 from fairlane.errors import LeaseLost
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane.model import Lease, T
 
 DEFAULT_QUEUE = "fairlane"
 CLIENT_REVISION = "0001"
 """The oldest revision of the layouts that this client works with."""
 
+MAX_PRIORITY = 4
 MAX_VISIBILITY = 12 * 3600.0
 MAX_DELAY = 365 * 86400.0
 MAX_HEAD_START = 86400.0
@@ -33,69 +30,8 @@ MAX_LIMIT = 10_000
 MAX_SEQ = 2**128 - 1  # as SQS counts
 MAX_TOKEN_LENGTH = 16_384
 
-_NUMBERS = (float, int)
 _QUEUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _RESERVED = re.compile(r"public|information_schema|pg_.*|sqlite.*")
-
-
-class Inspector(Protocol):
-    """Look at a queue without changing it."""
-
-    def queue(self) -> QueueStatus:
-        """Return the queue's figures."""
-
-    def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
-        """Return the groups in the order of the line, those that are claimable first."""
-
-    def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
-        """Return the messages of a group, its head first."""
-
-
-class AsyncInspector(Protocol):
-    """Look at a queue without changing it."""
-
-    async def queue(self) -> QueueStatus:
-        """Return the queue's figures."""
-
-    async def groups(self, *, limit: int = 100) -> Sequence[GroupStatus]:
-        """Return the groups in the order of the line, those that are claimable first."""
-
-    async def messages(self, group_id: str, *, limit: int = 100) -> Sequence[MessageStatus]:
-        """Return the messages of a group, its head first."""
-
-
-class Transport(Protocol):
-    """A queue as an application sees it. `fairlane.facade.SyncFacade` says what each operation promises."""
-
-    @property
-    def inspect(self) -> Inspector: ...
-    def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int: ...
-    def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None: ...
-    def ack(self, lease: Lease) -> None: ...
-    def nack(self, lease: Lease, delay: float = 0.0) -> None: ...
-    def extend(self, lease: Lease, visibility: float) -> Lease: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class AsyncTransport(Protocol):
-    """The same queue for asyncio. `fairlane.facade.AsyncFacade` says what each operation promises."""
-
-    @property
-    def inspect(self) -> AsyncInspector: ...
-    async def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int: ...
-    async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None: ...
-    async def ack(self, lease: Lease) -> None: ...
-    async def nack(self, lease: Lease, delay: float = 0.0) -> None: ...
-    async def extend(self, lease: Lease, visibility: float) -> Lease: ...
-    async def close(self) -> None: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 def check_queue(queue: object) -> str:
@@ -138,9 +74,9 @@ def check_dedup_id(value: object) -> str | None:
 
 def check_priority(name: str, value: object) -> int:
     """Return a priority: an int from 0 to 4, and not a bool."""
-    if type(value) is int and 0 <= value <= 4:
+    if type(value) is int and 0 <= value <= MAX_PRIORITY:
         return value
-    return _integer(name, value, 0, 4)
+    return _integer(name, value, 0, MAX_PRIORITY)
 
 
 def check_limit(value: object) -> int:
@@ -177,27 +113,13 @@ def check_head_start(value: object) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
-def check_claim(worker_id: object, visibility: object, min_priority: object) -> tuple[str, float, int]:
-    """Return the arguments of a claim, checked by `check_id`, `check_visibility` and `check_priority`."""
-    if type(worker_id) is str and type(visibility) in _NUMBERS and type(min_priority) is int:
-        return _known_claim(worker_id, visibility, min_priority)  # a worker says the same all day
-    return _check_claim(worker_id, visibility, min_priority)
-
-
-def _check_claim(worker_id: object, visibility: object, min_priority: object) -> tuple[str, float, int]:
-    return check_id("worker_id", worker_id), check_visibility(visibility), check_priority("min_priority", min_priority)
-
-
-_known_claim = lru_cache(maxsize=1024, typed=True)(_check_claim)
-
-
-def check_lease(value: object) -> Lease:
+def check_lease(value: Lease[T]) -> Lease[T]:
     """Return the lease, or say that it is none: one that was made by hand may hold anything.
 
     Raises:
         LeaseLost: its token cannot have been given out: it is not ASCII, has a NUL, or is longer than any.
     """
-    if not isinstance(value, Lease):
+    if not isinstance(value, Lease):  # callers without a type checker
         raise TypeError(f"lease must be a Lease, as claim() returns it: {_shown(value)}")
     group_id, token, seq = value.group_id, value.token, value.seq
     if type(group_id) is not str or not group_id.isascii() or not 0 < len(group_id) <= MAX_ID_BYTES or "\0" in group_id:

@@ -14,7 +14,7 @@ def url_from(environ: Mapping[str, str] | None = None) -> str | None:
     """Return the URL that the environment names, or None when it names nothing.
 
     `STM_TRANSPORT_BACKEND` names a backend and chooses `FAIRLANE_<BACKEND>_URL`; without it `FAIRLANE_URL` counts.
-    The in-memory backend needs no URL.
+    A backend that needs no URL, such as the in-memory one, has one by default.
 
     Raises:
         ConfigurationError: the settings contradict each other, or name a backend and no URL of it.
@@ -24,17 +24,17 @@ def url_from(environ: Mapping[str, str] | None = None) -> str | None:
     name = (env.get("STM_TRANSPORT_BACKEND") or "").strip().lower()
     if not name:
         return general
-    if name not in backends.ENTRIES:
-        known = ", ".join(backends.ENTRIES)
+    if name not in backends.MANIFESTS:
+        known = ", ".join(backends.MANIFESTS)
         raise ConfigurationError(f"STM_TRANSPORT_BACKEND names no backend: {name!r}; known are {known}")
     variable = f"FAIRLANE_{name.upper()}_URL"
     specific = env.get(variable) or None
     if specific and general and specific != general:
         raise ConfigurationError(f"{variable} and FAIRLANE_URL differ: unset one of them")
-    chosen = specific or general or ("memory://" if name == "memory" else None)
+    chosen = specific or general or backends.MANIFESTS[name].default_url
     if chosen is None:
         raise ConfigurationError(f"STM_TRANSPORT_BACKEND is {name}, so {variable} must be set")
-    if backends.name_for(scheme_of(chosen)) != name:
+    if backends.manifest_of(scheme_of(chosen)).name != name:
         holder = variable if specific else "FAIRLANE_URL"
         raise ConfigurationError(
             f"STM_TRANSPORT_BACKEND is {name}, but {holder} is a {scheme_of(chosen)}:// URL: unset one of them"
@@ -51,5 +51,5 @@ def resolve_url(url: str | None) -> str:
     chosen = url if url is not None else url_from()
     if chosen is None:
         raise ConfigurationError("no backend is chosen: pass a URL, or set FAIRLANE_URL")
-    backends.name_for(scheme_of(chosen))
+    backends.manifest_of(scheme_of(chosen))
     return chosen

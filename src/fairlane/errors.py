@@ -6,6 +6,8 @@ Fairlane does not know pass through unchanged. No text here ever holds a passwor
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairlane.model import Lease
 
 
@@ -61,7 +63,7 @@ class EventTooLarge(EventEncodingError):
 class EventDecodingError(FairlaneError):
     """A claimed event cannot be decoded. `lease` is held and valid; its `event` is the stored text."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease[Any]) -> None:
         super().__init__(lease)
         self.lease = lease
 
@@ -95,44 +97,39 @@ class SchemaNotReady(FairlaneError):
         )
 
 
-class BackendUnavailable(FairlaneError):
+class BackendError(FairlaneError):
+    """The server of a backend is in the way. `host` says which one, without credentials; `reason` says what it is."""
+
+    def __init__(self, backend: str, host: str, reason: str) -> None:
+        super().__init__(backend, host, reason)
+        self.backend = backend
+        self.host = host
+        self.reason = reason
+
+
+class BackendUnavailable(BackendError):
     """The server cannot be reached, broke the connection, or stayed busy beyond the deadline.
 
     The outcome of the call in progress is unknown unless the text says otherwise; a lease that nobody received
     expires by itself.
     """
 
-    def __init__(self, backend: str, host: str, reason: str) -> None:
-        super().__init__(backend, host, reason)
-        self.backend = backend
-        self.host = host
-        self.reason = reason
-
     def __str__(self) -> str:
         return f"{self.backend} at {self.host} is not available: {self.reason}; check the server and try again"
 
 
-class AuthenticationFailed(FairlaneError):
+class AuthenticationFailed(BackendError):
     """The server refused the credentials, or their user lacks a right that the call needs."""
 
     def __init__(self, backend: str, host: str, reason: str = "the server refused the credentials") -> None:
         super().__init__(backend, host, reason)
-        self.backend = backend
-        self.host = host
-        self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.backend} at {self.host}: {self.reason}; check user, password or token, and roles"
 
 
-class BackendFull(FairlaneError):
+class BackendFull(BackendError):
     """The server has no room (memory, disk). Nothing was written; claim and ack go on working where they can."""
-
-    def __init__(self, backend: str, host: str, reason: str) -> None:
-        super().__init__(backend, host, reason)
-        self.backend = backend
-        self.host = host
-        self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.backend} at {self.host} is full: {self.reason}; drain the queue or give the server more room"

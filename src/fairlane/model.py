@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar
+
+T = TypeVar("T", default=Any)
+"""The type of an event: what the codec decodes to. `Any` for JSON."""
 
 GroupState = Literal["ready", "in_flight", "parked"]
 MessageState = Literal["in_flight", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Generic[T]):
     """One message, held by one worker until `expires_at` or until somebody claims it after that.
 
     Attributes:
@@ -25,7 +30,7 @@ class Lease:
     """
 
     group_id: str
-    event: Any
+    event: T
     seq: int
     token: str
     attempts: int
@@ -33,29 +38,9 @@ class Lease:
     expires_at: datetime
 
 
-_from_timestamp = datetime.fromtimestamp
-_setters: list[Any] = [getattr(Lease, name).__set__ for name in Lease.__slots__]
-_put_group_id, _put_event, _put_seq, _put_token, _put_attempts, _put_published_at, _put_expires_at = _setters
-
-
-def instant(microseconds: Any) -> datetime:
+def instant(microseconds: int | str) -> datetime:
     """Turn microseconds since the epoch into a UTC datetime."""
-    return _from_timestamp(int(microseconds) / 1e6, UTC)  # exact: a float holds microseconds until the year 2255
-
-
-def new_lease(
-    group_id: str, event: Any, seq: int, token: str, attempts: int, *, published_at: Any, expires_at: Any
-) -> Lease:
-    """Make a lease of what a server says, times in microseconds, in half the time that a frozen class takes."""
-    lease = object.__new__(Lease)
-    _put_group_id(lease, group_id)
-    _put_event(lease, event)
-    _put_seq(lease, seq)
-    _put_token(lease, token)
-    _put_attempts(lease, attempts)
-    _put_published_at(lease, _from_timestamp(int(published_at) / 1e6, UTC))
-    _put_expires_at(lease, _from_timestamp(int(expires_at) / 1e6, UTC))
-    return lease
+    return datetime.fromtimestamp(int(microseconds) / 1e6, UTC)  # exact: a float holds them until the year 2255
 
 
 @dataclass(frozen=True, slots=True)

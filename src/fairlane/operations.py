@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Generic
 
 from fairlane import contract
-from fairlane.backends.base import Core
-from fairlane.codec import Codec, JsonCodec, encode_event
+from fairlane.backends.base import Claimed, Core
+from fairlane.codec import Codec, encode_event
 from fairlane.errors import BackendUnavailable, EventDecodingError
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.program import Program, Sleep, T
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T
+from fairlane.program import AnswerT, Program, RequestT, ResultT, Sleep
 
 
-class Operations:
+class Operations(Generic[RequestT, AnswerT, T]):
     """Programs of the contract's operations: checks, codec and readiness around a backend's core."""
 
-    def __init__(self, core: Core, codec: Codec | None) -> None:
+    def __init__(self, core: Core[RequestT, AnswerT], codec: Codec[T]) -> None:
         self.core = core
-        self.codec: Codec = JsonCodec() if codec is None else codec
+        self.codec = codec
         self._ready = False
         self._selective = type(core).check_arguments is not Core.check_arguments
 
-    def start(self, timeout: float) -> Program[None]:
+    def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
         """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most."""
         deadline = time.monotonic() + timeout
         pause = 0.05
@@ -39,20 +39,23 @@ class Operations:
             yield Sleep(pause)
             pause = min(pause * 1.6, 1.0)
 
-    def _check_ready(self) -> Program[None]:
+    def _check_ready(self) -> Program[RequestT, AnswerT, None]:
         if not self._ready:
             yield from self.core.check_ready()
             self._ready = True
 
-    def _when_ready(self, program: Program[T]) -> Program[T]:
-        """Put the question whether the queue is ready before a program, once. Each generator more costs every call."""
+    def _when_ready(self, program: Program[RequestT, AnswerT, ResultT]) -> Program[RequestT, AnswerT, ResultT]:
+        """Ask before the first operation whether the queue is ready.
+
+        Afterwards the program itself is returned, since every generator around it costs time in each call.
+        """
         return program if self._ready else self._after_check(program)
 
-    def _after_check(self, program: Program[T]) -> Program[T]:
+    def _after_check(self, program: Program[RequestT, AnswerT, ResultT]) -> Program[RequestT, AnswerT, ResultT]:
         yield from self._check_ready()
         return (yield from program)
 
-    def publish(self, group_id: str, event: Any, priority: int, dedup_id: str | None) -> Program[int]:
+    def publish(self, group_id: str, event: T, priority: int, dedup_id: str | None) -> Program[RequestT, AnswerT, int]:
         group_id = contract.check_id("group_id", group_id)
         priority = contract.check_priority("priority", priority)
         dedup_id = contract.check_dedup_id(dedup_id)
@@ -61,46 +64,51 @@ class Operations:
         payload = encode_event(self.codec, event)
         return self._when_ready(self.core.publish(group_id, payload, priority, dedup_id))
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
-        worker_id, visibility, min_priority = contract.check_claim(worker_id, visibility, min_priority)
+    def claim(
+        self, worker_id: str, visibility: float, min_priority: int
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        worker_id = contract.check_id("worker_id", worker_id)
+        visibility = contract.check_visibility(visibility)
+        min_priority = contract.check_priority("min_priority", min_priority)
         if self._selective:
             self.core.check_arguments("claim", {"min_priority": min_priority})
         program = self.core.claim(worker_id, visibility, min_priority)
-        lease = yield from program if self._ready else self._after_check(program)
-        if lease is None:
-            return None
-        try:
-            event = self.codec.decode(lease.event)
-        except Exception as error:
-            raise EventDecodingError(lease) from error
-        object.__setattr__(lease, "event", event)  # nobody has seen it yet, and this is faster than replace()
-        return lease
+        claimed = yield from program if self._ready else self._after_check(program)
+        return None if claimed is None else self._leased(claimed)
 
-    def ack(self, lease: Lease) -> Program[None]:
+    def _leased(self, claimed: Claimed) -> Lease[T]:
+        group_id, text, seq, token, attempts, published_at, expires_at = claimed
+        try:
+            event = self.codec.decode(text)
+        except Exception as error:
+            raise EventDecodingError(Lease(group_id, text, seq, token, attempts, published_at, expires_at)) from error
+        return Lease(group_id, event, seq, token, attempts, published_at, expires_at)
+
+    def ack(self, lease: Lease[T]) -> Program[RequestT, AnswerT, None]:
         program = self.core.ack(contract.check_lease(lease))
         return program if self._ready else self._after_check(program)
 
-    def nack(self, lease: Lease, delay: float) -> Program[None]:
+    def nack(self, lease: Lease[T], delay: float) -> Program[RequestT, AnswerT, None]:
         lease = contract.check_lease(lease)
         delay = contract.check_delay(delay)
         if self._selective:
             self.core.check_arguments("nack", {"delay": delay})
         return self._when_ready(self.core.nack(lease, delay))
 
-    def extend(self, lease: Lease, visibility: float) -> Program[Lease]:
+    def extend(self, lease: Lease[T], visibility: float) -> Program[RequestT, AnswerT, Lease[T]]:
         lease = contract.check_lease(lease)
         visibility = contract.check_visibility(visibility)
         expires_at = yield from self._when_ready(self.core.extend(lease, visibility))
         return replace(lease, expires_at=expires_at)
 
-    def queue_status(self) -> Program[QueueStatus]:
+    def queue_status(self) -> Program[RequestT, AnswerT, QueueStatus]:
         return self._when_ready(self.core.queue_status())
 
-    def group_status(self, limit: int) -> Program[list[GroupStatus]]:
+    def group_status(self, limit: int) -> Program[RequestT, AnswerT, list[GroupStatus]]:
         contract.check_limit(limit)
         return self._when_ready(self.core.group_status(limit))
 
-    def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
+    def message_status(self, group_id: str, limit: int) -> Program[RequestT, AnswerT, list[MessageStatus]]:
         group_id = contract.check_id("group_id", group_id)
         contract.check_limit(limit)
         rows = yield from self._when_ready(self.core.message_status(group_id, limit))

@@ -8,38 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, cast
 
-T = TypeVar("T")
-Program = Generator[Any, Any, T]
-
-
-@dataclass(slots=True)  # not frozen: that takes four times as long to make, and there is one for every operation
-class Call:
-    """Ask the backend for one stored operation, in one round trip. The answer is a list of rows."""
-
-    operation: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait for some seconds without holding a connection. The answer is None."""
+    """Wait for some seconds without holding a connection. Every program may yield it; its answer is to be ignored."""
 
     seconds: float
 
 
-def run(program: Program[T], execute: Callable[[Any], Any]) -> T:
+Program: TypeAlias = Generator[RequestT | Sleep, AnswerT, ResultT]
+"""What it asks for, what it is answered, and what it returns in the end."""
+
+
+def run(program: Program[RequestT, AnswerT, ResultT], execute: Callable[[RequestT], AnswerT]) -> ResultT:
     """Drive a program with blocking calls and return its result."""
     try:
         request = next(program)
         while True:
             try:
                 if isinstance(request, Sleep):
-                    answer = None
                     time.sleep(request.seconds)
+                    answer = cast(AnswerT, None)
                 else:
                     answer = execute(request)
             except BaseException as error:
@@ -47,19 +44,20 @@ def run(program: Program[T], execute: Callable[[Any], Any]) -> T:
             else:
                 request = program.send(answer)
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast(ResultT, stop.value)
 
 
-async def run_async(program: Program[T], execute: Callable[[Any], Awaitable[Any]]) -> T:
+async def run_async(
+    program: Program[RequestT, AnswerT, ResultT], execute: Callable[[RequestT], Awaitable[AnswerT]]
+) -> ResultT:
     """Drive the very same program with awaited calls and return its result."""
     try:
         request = next(program)
         while True:
             try:
                 if isinstance(request, Sleep):
-                    answer = None
                     await asyncio.sleep(request.seconds)
+                    answer = cast(AnswerT, None)
                 else:
                     answer = await execute(request)
             except BaseException as error:
@@ -67,5 +65,4 @@ async def run_async(program: Program[T], execute: Callable[[Any], Awaitable[Any]
             else:
                 request = program.send(answer)
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast(ResultT, stop.value)

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from fairlane.capabilities import TABLE
-from fairlane.migrate.revisions import DIALECTS
+from fairlane.backends import MANIFESTS
 from fairlane.templates import bundle_root, render
 from rendered.contents import PARTS, layout, operations
 from tests.commands import CHECKOUT
@@ -21,7 +20,7 @@ def shown(backend: str) -> str:
     return layout(backend) + operations(backend)
 
 
-@pytest.mark.parametrize("backend", TABLE)
+@pytest.mark.parametrize("backend", MANIFESTS)
 def test_each_backend_has_a_page_with_the_rendered_parts(backend: str) -> None:
     """Guards against a part that is pasted by hand, and so gets old."""
     text = (CHECKOUT / "docs" / "backends" / f"{backend}.md").read_text()
@@ -39,7 +38,7 @@ def test_every_file_of_a_dialect_is_shown(dialect: str) -> None:
     """Guards against a new operation that no page shows."""
     folders = [bundle_root() / "schema" / dialect, bundle_root() / "procedures" / dialect]
     files = [str(file.relative_to(bundle_root())) for folder in folders for file in sorted(folder.rglob("*.j2"))]
-    pages = "".join(shown(backend) for backend in SQL if DIALECTS.get(backend, backend) == dialect)
+    pages = "".join(shown(backend) for backend in SQL if MANIFESTS[backend].dialect == dialect)
     assert [file for file in files if not INCLUDED.search(file) and f"`{file}`" not in pages] == []
 
 

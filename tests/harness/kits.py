@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 import fairlane
 from fairlane import Lease, migrate
-from fairlane.backends.base import Rows
+from fairlane.backends import MANIFESTS
 from fairlane.backends.memory import executor as memory
-from fairlane.capabilities import TABLE, Capabilities
-from fairlane.program import Call
+from fairlane.backends.stored import ACK, CLAIM, NACK, PUBLISH, Call, Operation, Rows
+from fairlane.capabilities import Capabilities
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ class Kit:
 
     @property
     def caps(self) -> Capabilities:
-        return TABLE[self.backend]
+        return MANIFESTS[self.backend].capabilities
 
     @property
     def missing(self) -> str | None:
@@ -97,7 +97,7 @@ class MemoryKit(Kit):
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
         store = memory.shared_store(queue)
-        return [store.perform(call.operation, dict(call.arguments)) for call in calls]
+        return [store.perform(call.operation.name, dict(call.arguments)) for call in calls]
 
     def now(self, queue: str) -> datetime:
         return EPOCH + timedelta(microseconds=memory.shared_store(queue).now())
@@ -125,6 +125,7 @@ class SqliteKit(Kit):
 
         statements = Statements(queue, "sqlite")
         connection = self.connect()
+        connection.row_factory = sqlite3.Row
         connection.execute("begin immediate")
         answers: list[Rows] = [connection.execute(statements[call], call.arguments).fetchall() for call in calls]
         connection.execute("commit")
@@ -159,14 +160,17 @@ class PostgresKit(Kit):
             connection.execute(f'drop schema if exists "{queue}" cascade')
 
     # Calls of one kind in a row become one statement; claim looks at `n`, or it would be carried out only once.
-    BATCHES: ClassVar[dict[str, tuple[tuple[str, str], ...]]] = {
-        "publish": (("p_group_id", "text"), ("p_event", "json"), ("p_priority", "int"), ("p_dedup_id", "text")),
-        "claim": (("p_worker_id", "text"), ("p_visibility", "float"), ("p_min_priority", "int")),
-        "ack": (("p_group_id", "text"), ("p_token", "uuid")),
-        "nack": (("p_group_id", "text"), ("p_token", "uuid"), ("p_delay", "float")),
+    BATCHES: ClassVar[dict[Operation, tuple[tuple[str, str], ...]]] = {
+        PUBLISH: (("p_group_id", "text"), ("p_event", "json"), ("p_priority", "int"), ("p_dedup_id", "text")),
+        CLAIM: (("p_worker_id", "text"), ("p_visibility", "float"), ("p_min_priority", "int")),
+        ACK: (("p_group_id", "text"), ("p_token", "uuid")),
+        NACK: (("p_group_id", "text"), ("p_token", "uuid"), ("p_delay", "float")),
     }
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        import psycopg
+        from psycopg.rows import dict_row
+
         answers: list[Rows] = []
         with self.connect(queue) as connection:
             for start in range(0, len(calls), 500):
@@ -176,13 +180,14 @@ class PostgresKit(Kit):
                 arrays = ", ".join(f"%s::{kind}[]" for _, kind in parameters)
                 names = ", ".join(name for name, _ in parameters)
                 source = f"unnest({arrays}) with ordinality as c ({names}, n)"
-                if operation == "claim":
+                if operation is CLAIM:
                     call = f'lateral "{queue}".claim(left(n::text, 0) || {names}) as r'
                     text = f"select r.group_id, r.seq, r.event::text, r.token from {source}, {call} order by n"
                 else:
-                    text = f'select "{queue}".{operation}({names}) from {source}'
+                    text = f'select "{queue}".{operation.name}({names}) from {source}'
                 values = [[call.arguments[name] for call in part] for name, _ in parameters]
-                answers += [[row] for row in connection.execute(text, values).fetchall()]
+                cursor = psycopg.Cursor(connection, row_factory=dict_row)
+                answers += [[row] for row in cursor.execute(text, values).fetchall()]
         return answers
 
     def settle(self, queue: str) -> None:
@@ -280,18 +285,18 @@ class RqliteKit(Kit):
         answers: list[Rows] = []
         for start in range(0, len(calls), 200):  # all other requests wait for one, so keep it short
             texts = [(statements[call], {"p_call_id": None, **call.arguments}) for call in calls[start : start + 200]]
-            answers += self.send(queue, [(statements[Call("clock")], {}), *texts])[1:]
+            answers += self.send(queue, [(statements[Call(Operation("clock", ()), {})], {}), *texts])[1:]
         return answers
 
     def now(self, queue: str) -> datetime:
         # without an argument the leader asks its clock; with 'now' it would be told a rounded time
-        clock = "select cast((julianday() - 2440587.5) * 86400000000.0 as integer)"
-        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0][0])
+        clock = "select cast((julianday() - 2440587.5) * 86400000000.0 as integer) as now"
+        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0]["now"])
 
     def leftovers(self, queue: str) -> dict[str, int]:
         tables = [f"{queue}_messages", f"{queue}_groups"]
-        counts = self.send(queue, [(f'select count(*) from "{table}"', {}) for table in tables], reads=True)
-        return {table: rows[0][0] for table, rows in zip(tables, counts, strict=True)}
+        counts = self.send(queue, [(f'select count(*) as n from "{table}"', {}) for table in tables], reads=True)
+        return {table: rows[0]["n"] for table, rows in zip(tables, counts, strict=True)}
 
 
 class SqsKit(Kit):
@@ -324,7 +329,7 @@ class MongoKit(Kit):
         return pymongo.MongoClient(self.url(queue))
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        if all(call.operation == "publish" for call in calls):
+        if all(call.operation is PUBLISH for call in calls):
             return self._publish(queue, [dict(call.arguments) for call in calls])
         answers: list[Rows] = []
         with fairlane.connect(self.url(queue), queue) as transport:
@@ -334,13 +339,16 @@ class MongoKit(Kit):
                     break  # nothing is deliverable: the rest would be told the same
         return answers
 
-    def _perform(self, transport: Any, operation: str, **arguments: Any) -> Rows:
-        if operation == "claim":
+    def _perform(self, transport: Any, operation: Operation, **arguments: Any) -> Rows:
+        if operation is CLAIM:
             lease = transport.claim(arguments["p_worker_id"], arguments["p_visibility"], arguments["p_min_priority"])
-            return [(lease.group_id, lease.seq, json.dumps(lease.event), lease.token)] if lease else []
+            if lease is None:
+                return []
+            event = json.dumps(lease.event)
+            return [{"group_id": lease.group_id, "seq": lease.seq, "event": event, "token": lease.token}]
         held = Lease(arguments["p_group_id"], None, 0, arguments["p_token"], 1, EPOCH, EPOCH)
-        getattr(transport, operation)(held, *([arguments["p_delay"]] if operation == "nack" else []))
-        return [(True,)]
+        getattr(transport, operation.name)(held, *([arguments["p_delay"]] if operation is NACK else []))
+        return [{"group_id": held.group_id}]
 
     def _publish(self, queue: str, publishes: list[dict[str, Any]]) -> list[Rows]:
         """Write what publishing one after the other would leave."""
@@ -358,7 +366,7 @@ class MongoKit(Kit):
             known = {group["_id"] for group in database[f"{queue}_groups"].find({}, ("_id",))}
             if new := [group for name, group in groups.items() if name not in known]:
                 database[f"{queue}_groups"].insert_many(new)
-        return [[(message["_id"],)] for message in messages]
+        return [[{"seq": message["_id"]}] for message in messages]
 
     def now(self, queue: str) -> datetime:
         with self.connect(queue) as client:
@@ -394,7 +402,7 @@ class LibsqlKit(Kit):
                 for left in range(100, -1, -1):
                     try:
                         results = await client.run(statements, writes=not reads)
-                        return [[row.astuple() for row in result.rows] for result in results]
+                        return [[row.asdict() for row in result.rows] for result in results]
                     except LibsqlError as error:
                         if error.code != "SQLITE_BUSY" or not left:
                             raise
@@ -416,13 +424,13 @@ class LibsqlKit(Kit):
         return answers
 
     def now(self, queue: str) -> datetime:
-        clock = "select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000"
-        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0][0])
+        clock = "select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now"
+        return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0]["now"])
 
     def leftovers(self, queue: str) -> dict[str, int]:
         tables = [f"{queue}_messages", f"{queue}_groups"]
-        counts = self.send(queue, [(f'select count(*) from "{table}"', {}) for table in tables], reads=True)
-        return {table: rows[0][0] for table, rows in zip(tables, counts, strict=True)}
+        counts = self.send(queue, [(f'select count(*) as n from "{table}"', {}) for table in tables], reads=True)
+        return {table: rows[0]["n"] for table, rows in zip(tables, counts, strict=True)}
 
 
 KITS: dict[str, type[Kit]] = {

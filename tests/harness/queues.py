@@ -18,10 +18,8 @@ from uuid import uuid4
 
 import fairlane
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.backends import load
-from fairlane.backends.base import Rows
-from fairlane.program import Call
-from fairlane.transports import ASYNC, SYNC
+from fairlane.backends import MANIFESTS
+from fairlane.backends.stored import ACK, CLAIM, NACK, PUBLISH, Call, Rows
 from tests.harness.kits import Kit
 
 Twin = Literal["sync", "async"]
@@ -161,7 +159,7 @@ class Bulk:
             return
         common = {"p_priority": priority, "p_dedup_id": None}
         await self._batch(
-            Call("publish", {"p_group_id": group_id, "p_event": json.dumps(event), **common})
+            Call(PUBLISH, {"p_group_id": group_id, "p_event": json.dumps(event), **common})
             for group_id, event in messages
         )
         await in_thread(self._queue.kit.settle, self._queue.name)
@@ -184,25 +182,26 @@ class Bulk:
         while leases := await self._claim(visibility):
             found += [event for _, event in leases]
             if ack:
-                await self._batch(Call("ack", fence) for fence, _ in leases)
+                await self._batch(Call(ACK, fence) for fence, _ in leases)
             elif delay is not None:
-                await self._batch(Call("nack", {**fence, "p_delay": delay}) for fence, _ in leases)
+                await self._batch(Call(NACK, {**fence, "p_delay": delay}) for fence, _ in leases)
         await in_thread(self._queue.kit.settle, self._queue.name)
         return found
 
     async def _claim(self, visibility: float) -> list[tuple[dict[str, Any], Any]]:
         """Claim many; what proves each lease, and its event."""
         common = {"p_worker_id": "bulk", "p_visibility": visibility, "p_min_priority": 0}
-        own_tokens = getattr(load(self._queue.kit.backend).core, "client_tokens", False)
+        own_tokens = getattr(MANIFESTS[self._queue.kit.backend].loaded().core, "client_tokens", False)
         answers = await self._batch(
-            Call("claim", {**common, "p_token": str(uuid4())} if own_tokens else common) for _ in range(1000)
+            Call(CLAIM, {**common, "p_token": str(uuid4())} if own_tokens else common) for _ in range(1000)
         )
         fences = [
-            {"p_group_id": rows[0][0], "p_token": str(rows[0][3])} | ({"p_seq": rows[0][1]} if own_tokens else {})
+            {"p_group_id": rows[0]["group_id"], "p_token": str(rows[0]["token"])}
+            | ({"p_seq": rows[0]["seq"]} if own_tokens else {})
             for rows in answers
             if rows
         ]
-        return list(zip(fences, [json.loads(rows[0][2]) for rows in answers if rows], strict=True))
+        return list(zip(fences, [json.loads(rows[0]["event"]) for rows in answers if rows], strict=True))
 
     async def _batch(self, calls: Iterable[Call]) -> list[Rows]:
         return await in_thread(self._queue.kit.batch, self._queue.name, list(calls))
@@ -246,8 +245,8 @@ class Queues:
 
     def over(self, name: str, client: Any) -> Queue:
         """A transport on a client, pool or connection of the application."""
-        kinds = SYNC if self.twin == "sync" else ASYNC
-        return Queue(self, name, kinds[self.kit.backend](client, queue=name))
+        kinds = MANIFESTS[self.kit.backend].transports()
+        return Queue(self, name, kinds[self.twin == "async"](client, queue=name))
 
     def afterwards(self, close: Callable[[], Any]) -> None:
         """Let something of the application's be closed before the queues go, also when the test fails."""

@@ -13,6 +13,7 @@ import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
 from fairlane.backends.libsql.wire import Unanswered
+from fairlane.backends.shared.sqlite_statements import FINISHED
 from tests.harness import LONG, SHORT, eventually
 from tests.harness.scene import Scene
 from tests.libsql.conftest import TIMEOUT
@@ -245,7 +246,7 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(qu
     again = program.send(None)
     assert again is first
     question = program.send(await queue.call(queue.transport._executor.execute, again))
-    assert question.operation == "finished"
+    assert question.operation is FINISHED
     with pytest.raises(StopIteration) as done:
         program.send(await queue.call(queue.transport._executor.execute, question))
     assert done.value.value == 1

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from fairlane.backends.mongo import core, publishing
+from fairlane.backends.mongo import core as mongo_core
+from fairlane.backends.mongo import publishing as mongo_publishing
 from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES
 from fairlane.errors import LeaseLost
@@ -24,7 +25,7 @@ from tests.mongo.fake import FakeServer
 from tests.mongo.watcher import Ghost, Path, Violation, delivered, told, watched
 
 VISIBILITY = 10.0
-Script = Callable[[MongoCore], Program[None]]
+Script = Callable[[MongoCore], Program[Any, Any, None]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Note:
 def publisher(*messages: tuple[str, str], dedup_id: str | None = None) -> Script:
     """Publish (group, event) after (group, event). Every event is published once, and begins with its group."""
 
-    def script(core: MongoCore) -> Program[None]:
+    def script(core: MongoCore) -> Program[Any, Any, None]:
         for group, event in messages:
             seq = yield from core.publish(group, event, 0, dedup_id)
             yield Note("published", seq=seq)
@@ -50,7 +51,7 @@ def publisher(*messages: tuple[str, str], dedup_id: str | None = None) -> Script
 def consumer(*acts: str) -> Script:
     """Claim, and then do as told with the lease: ack, nack, extend or keep it."""
 
-    def script(core: MongoCore) -> Program[None]:
+    def script(core: MongoCore) -> Program[Any, Any, None]:
         for act in acts:
             lease = yield from core.claim("w", VISIBILITY, 0)
             yield Note("claimed", lease)
@@ -273,7 +274,7 @@ class Tokens:
         return f"{Tokens.name}/{Tokens.number}"
 
 
-def no_wait(since: float) -> Program[None]:
+def no_wait(since: float) -> Program[Any, Any, None]:
     """Instead of `after_tick`: what depends on the clock would not be the same again."""
     yield from ()
 
@@ -281,9 +282,9 @@ def no_wait(since: float) -> Program[None]:
 class Patched:
     def __init__(self) -> None:
         self._patches = [
-            mock.patch.object(core, "uuid4", Tokens),
-            mock.patch.object(core, "after_tick", no_wait),
-            mock.patch.object(publishing, "after_tick", no_wait),
+            mock.patch.object(mongo_core, "uuid4", Tokens),
+            mock.patch.object(mongo_core, "after_tick", no_wait),
+            mock.patch.object(mongo_publishing, "after_tick", no_wait),
         ]
 
     def __enter__(self) -> None:

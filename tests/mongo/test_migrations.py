@@ -97,12 +97,13 @@ def test_a_stamp_writes_the_revision_and_nothing_else(place: tuple[str, str], da
     from alembic import command
     from alembic.config import Config
 
+    from fairlane.backends.targets import Choices
     from fairlane.migrate.settings import Settings
     from fairlane.templates import bundle_root
 
     url, queue = place
     config = Config(str(bundle_root() / "alembic.ini"))
-    config.attributes["fairlane_settings"] = Settings(url, queue)
+    config.attributes["fairlane_settings"] = Settings(url, Choices(queue))
     command.stamp(config, "0001")
     assert migrate.status(url, queue=queue).found == "0001"
     assert collections(database, queue) == {f"{queue}_meta"}

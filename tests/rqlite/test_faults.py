@@ -12,7 +12,8 @@ import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
 from fairlane.backends.rqlite.wire import Undelivered
-from fairlane.program import Call
+from fairlane.backends.shared.sqlite_statements import FINISHED
+from fairlane.backends.stored import PUBLISH, Call
 from tests.harness import LONG, SHORT, eventually
 from tests.harness.queues import in_thread
 from tests.harness.scene import Scene
@@ -251,7 +252,7 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(qu
     again = program.throw(lost.value)
     assert again is first
     question = program.send(await queue.call(queue.transport._executor.execute, again))
-    assert question.operation == "finished"
+    assert question.operation is FINISHED
     with pytest.raises(StopIteration) as done:
         program.send(await queue.call(queue.transport._executor.execute, question))
     assert done.value.value == 1
@@ -267,12 +268,12 @@ async def test_only_so_many_finished_messages_are_remembered(queue):
     async def sql(*texts):
         reads = texts[0].startswith("select")
         answers = await in_thread(queue.kit.send, queue.name, [(text, {}) for text in texts], reads=reads)
-        return [row[0] for row in answers[-1]]
+        return [next(iter(row.values())) for row in answers[-1]]
 
     (trigger,) = await sql(f"select sql from sqlite_master where name = '{queue.name}_remembered'")
     assert " - 10000" in trigger
     await sql(f'drop trigger "{queue.name}_remembered"', trigger.replace(" - 10000", " - 5"))
-    calls = [Call("publish", {**COMMON, "p_group_id": f"g{n}", "p_call_id": f"c{n}"}) for n in range(12)]
+    calls = [Call(PUBLISH, {**COMMON, "p_group_id": f"g{n}", "p_call_id": f"c{n}"}) for n in range(12)]
     await in_thread(queue.kit.batch, queue.name, calls)
     first = await queue.get()
     await queue.drain()

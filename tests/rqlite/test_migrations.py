@@ -17,7 +17,7 @@ from alembic.config import Config
 
 from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError, connect, migrate
 from fairlane.backends.rqlite.target import RqliteTarget
-from fairlane.migrate.ledger import open_target
+from fairlane.backends.targets import Choices
 from fairlane.migrate.settings import Settings
 from fairlane.templates import bundle_root, render
 from tests.harness import LONG
@@ -34,14 +34,14 @@ def probe(cluster):
 
 
 def target_of(cluster, queue="q", **options) -> RqliteTarget:
-    target = open_target(Settings(cluster.url, queue, **options))
+    target = Settings(cluster.url, Choices(queue, **options)).target()
     assert isinstance(target, RqliteTarget)
     return target
 
 
 def scripts(head_start=None):
     """The scripts of the first revision, as Alembic hands them to a target."""
-    variables = Settings("rqlite://x", "q", head_start=head_start).variables("0001", "0001")
+    variables = Settings("rqlite://x", Choices("q", head_start=head_start)).variables("0001", "0001")
     names = ("schema/sqlite/0001_queue.up", "procedures/sqlite/triggers", "procedures/sqlite/views")
     return [render(f"{name}.sql.j2", **variables) for name in names]
 
@@ -231,7 +231,7 @@ def alembic(cluster, command, *arguments, **flags):
     """Run one of Alembic's commands; returns what it printed."""
     output = StringIO()
     config = Config(str(bundle_root() / "alembic.ini"), stdout=output)
-    config.attributes["fairlane_settings"] = Settings(cluster.url, "q")
+    config.attributes["fairlane_settings"] = Settings(cluster.url, Choices("q"))
     getattr(alembic_command, command)(config, *arguments, **flags)
     return output.getvalue()
 

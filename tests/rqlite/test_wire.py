@@ -20,19 +20,20 @@ from fairlane import (
 from fairlane.backends.rqlite.address import locate
 from fairlane.backends.rqlite.executor import RqliteCore
 from fairlane.backends.rqlite.wire import Batch, Refused, RqliteError, Undelivered, Wire, delivered
-from fairlane.program import Call, Sleep
+from fairlane.backends.stored import ACK, CLAIM, EXTEND, GROUP_STATUS, NACK, PUBLISH, REVISION, Call
+from fairlane.program import Sleep
 from tests.harness import LONG
 from tests.servers.rqlite.rewrite import RANDOM_MARKS, TIME_MARKS, process
 
 NODE = "http://a:1"
-ACK = Call("ack", {"p_group_id": "g", "p_token": "t"})
+AN_ACK = Call(ACK, {"p_group_id": "g", "p_token": "t"})
 
 
 def wire(url="rqlite://me:hidden@a:1,b:1", **options):
     return Wire(locate(url, options), "q")
 
 
-def answer(status=200, body=None, *, request=ACK, to=None, node=NODE, **headers):
+def answer(status=200, body=None, *, request=AN_ACK, to=None, node=NODE, **headers):
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     return (to or wire()).answer(request, node, status, headers, text)
 
@@ -43,7 +44,7 @@ def rows(*values, columns=("group_id",)):
 
 
 def test_rows_and_no_rows():
-    assert answer(body=rows(["g"])) == [["g"]]
+    assert answer(body=rows(["g"])) == [{"group_id": "g"}]
     assert answer(body=rows()) == []
 
 
@@ -151,53 +152,58 @@ def test_other_refusals():
 def test_an_old_rqlite_is_found_out():
     with pytest.raises(RqliteError, match="returns no rows"):
         answer(body={"results": [{"rows_affected": 1}]})
-    revision = {"results": [*rows([1])["results"], *rows(["0001", "0001"], columns=("revision", "serves"))["results"]]}
+    revision = {
+        "results": [
+            *rows([1], columns=("found",))["results"],
+            *rows(["0001", "0001"], columns=("revision", "serves"))["results"],
+        ]
+    }
     for version in ("v7.21.4", "v8.42.9", "8.9.0"):
         with pytest.raises(ConfigurationError, match=re.escape(version)):
-            answer(body=revision, request=Call("revision"), **{"x-rqlite-version": version})
+            answer(body=revision, request=Call(REVISION, {}), **{"x-rqlite-version": version})
     for version in ("v8.43.0", "v10.2.7", "10.1", "unknown", ""):
-        found = answer(body=revision, request=Call("revision"), **{"x-rqlite-version": version})
-        assert found == [["0001", "0001"]]
+        found = answer(body=revision, request=Call(REVISION, {}), **{"x-rqlite-version": version})
+        assert found == [{"revision": "0001", "serves": "0001"}]
 
 
 def test_a_missing_queue_is_no_matter_of_an_errors_text():
-    body = {"results": [*rows([0], columns=("count(*)",))["results"], {"error": "no such table: q_settings"}]}
-    assert answer(body=body, request=Call("revision")) == []
+    body = {"results": [*rows([0], columns=("found",))["results"], {"error": "no such table: q_settings"}]}
+    assert answer(body=body, request=Call(REVISION, {})) == []
     body["results"][0]["values"] = [[1]]
     with pytest.raises(Refused):
-        answer(body=body, request=Call("revision"))
+        answer(body=body, request=Call(REVISION, {}))
 
 
 def test_bodies():
     arguments = {"p_group_id": "x'00'", "p_event": '"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
-    post = wire().post(Call("publish", arguments))
+    post = wire().post(Call(PUBLISH, arguments))
     (clock,), (sql, values) = json.loads(post.body)
     assert post.path == "/db/execute?transaction&redirect"
     assert "'now'" in clock
     assert "returning seq" in sql
     assert values == {"p_group_id": "tx'00'", "p_event": 't"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
     assert post.headers["Authorization"].startswith("Basic ")
-    assert wire().post(Call("group_status", {"p_limit": 5})).path == "/db/query?level=strong&redirect"
+    assert wire().post(Call(GROUP_STATUS, {"p_limit": 5})).path == "/db/query?level=strong&redirect"
     assert wire().post(Batch((("select 1", {}),))).path == post.path
     assert json.loads(wire().post(Batch((("select 1", {}),), reads=True)).body) == [["select 1"]]
 
 
 def test_a_made_up_token_with_a_lone_surrogate_can_be_sent():
-    body = wire().post(Call("ack", {"p_group_id": "g", "p_token": "\ud800"})).body
+    body = wire().post(Call(ACK, {"p_group_id": "g", "p_token": "\ud800"})).body
     assert json.loads(body)[1][1]["p_token"] == "t?"
 
 
 STATEMENTS = [
-    Call("publish", {"p_priority": 0}),
-    *(Call("claim", {"p_min_priority": floor}) for floor in range(5)),
-    Call("ack"),
-    Call("nack"),
-    Call("extend"),
+    Call(PUBLISH, {"p_priority": 0}),
+    *(Call(CLAIM, {"p_min_priority": floor}) for floor in range(5)),
+    Call(ACK, {}),
+    Call(NACK, {}),
+    Call(EXTEND, {}),
 ]
 
 
 @pytest.mark.parametrize(
-    "call", STATEMENTS, ids=lambda call: f"{call.operation}{call.arguments.get('p_min_priority', '')}"
+    "call", STATEMENTS, ids=lambda call: f"{call.operation.name}{call.arguments.get('p_min_priority', '')}"
 )
 def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(call):
     """And if its parser understands the statement, and has nothing to replace in it: what it prints anew in the place
@@ -242,25 +248,25 @@ def undelivered(*, uncertain=False, pause=False, **options):
 
 def test_a_round_asks_every_node_before_it_pauses():
     failures = [undelivered() for _ in range(7)]
-    requests, pauses, result = drive(delivered(ACK, repeatable=False), *failures, [["g"]])
-    assert (requests, result) == ([ACK] * 8, [["g"]])
+    requests, pauses, result = drive(delivered(AN_ACK, repeatable=False), *failures, [{"group_id": "g"}])
+    assert (requests, result) == ([AN_ACK] * 8, [{"group_id": "g"}])
     assert len(pauses) == 2  # two addresses, and one more for the leader they may name: three tries a round
     assert 0 < pauses[0] < pauses[1] <= 0.5
 
 
 def test_what_is_not_repeatable_ends_with_the_first_uncertain_failure():
-    requests, _, error = drive(delivered(ACK, repeatable=False), undelivered(), undelivered(uncertain=True))
-    assert requests == [ACK] * 2
+    requests, _, error = drive(delivered(AN_ACK, repeatable=False), undelivered(), undelivered(uncertain=True))
+    assert requests == [AN_ACK] * 2
     assert isinstance(error, BackendUnavailable)
     assert "not known" in str(error)
 
 
 def test_one_uncertain_try_makes_the_whole_uncertain():
     nothing, lost = undelivered(pause=True), undelivered(uncertain=True)
-    requests, _, error = drive(delivered(ACK, repeatable=True, patience=0.0), nothing)
+    requests, _, error = drive(delivered(AN_ACK, repeatable=True, patience=0.0), nothing)
     assert "nothing was changed" in str(error)
     assert len(requests) == 1
-    requests, _, error = drive(delivered(ACK, repeatable=True, patience=0.1), lost, *[nothing] * 50)
+    requests, _, error = drive(delivered(AN_ACK, repeatable=True, patience=0.1), lost, *[nothing] * 50)
     assert "not known" in str(error)
     assert 2 < len(requests) < 10
 
@@ -270,10 +276,10 @@ def core():
 
 
 def test_a_publish_sent_twice_is_the_same_request():
-    requests, _, result = drive(core().publish("g", "1", 0, None), undelivered(uncertain=True), [[7]])
+    requests, _, result = drive(core().publish("g", "1", 0, None), undelivered(uncertain=True), [{"seq": 7}])
     assert result == 7
     assert requests[0] == requests[1]
-    others, _, _ = drive(core().publish("g", "1", 0, None), [[8]])
+    others, _, _ = drive(core().publish("g", "1", 0, None), [{"seq": 8}])
     assert others[0].arguments["p_dedup_id"] != requests[0].arguments["p_dedup_id"]
 
 
@@ -287,12 +293,12 @@ def test_a_claim_sent_twice_is_the_same_request():
 def test_a_refused_statement_asks_whether_the_queue_is_there():
     program = core().publish("g", "1", 0, None)
     requests, _, error = drive(program, Refused(RqliteError("no such table")), [])
-    assert [request.operation for request in requests] == ["publish", "revision"]
+    assert [request.operation.name for request in requests] == ["publish", "revision"]
     assert isinstance(error, SchemaNotReady)
     program = core().publish("g", "1", 0, None)
-    refused = Refused(RqliteError("something else"))
-    requests, _, error = drive(program, refused, [["0001", "0001"]], refused, [["0001", "0001"]])
-    assert [request.operation for request in requests] == ["publish", "revision"] * 2
+    refused, there = Refused(RqliteError("something else")), [{"revision": "0001", "serves": "0001"}]
+    requests, _, error = drive(program, refused, there, refused, there)
+    assert [request.operation.name for request in requests] == ["publish", "revision"] * 2
     assert str(error) == "something else"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import fairlane as package
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.backends import ENTRIES
+from fairlane.backends import MANIFESTS
 from tests.commands import Done, fairlane
 
 
@@ -155,10 +155,10 @@ def test_publish_a_file(url: str, tmp_path: Path, queue):
 
 def test_backends_lists_all_of_them():
     rows = fairlane("backends", "--json").ok().json_lines
-    assert [row["backend"] for row in rows] == list(ENTRIES)
+    assert [row["backend"] for row in rows] == list(MANIFESTS)
     assert all(row["schemes"] and row["server"] for row in rows)
     text = fairlane("backends").ok().out
-    assert all(name in text for name in ENTRIES)
+    assert all(name in text for name in MANIFESTS)
 
 
 def test_the_environment_chooses_the_backend(url: str):

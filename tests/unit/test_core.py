@@ -8,14 +8,14 @@ import jinja2
 import pytest
 
 from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, migrate, templates
-from fairlane.backends import ENTRIES, load, name_for
-from fairlane.backends.base import ProcedureCore
+from fairlane.backends import MANIFESTS, manifest_of
 from fairlane.backends.memory.executor import MemoryStore
+from fairlane.backends.stored import REVISION, Call, ProcedureCore
 from fairlane.contract import check_head_start, check_queue
 from fairlane.environ import resolve_url, url_from
 from fairlane.model import Revision
 from fairlane.operations import Operations
-from fairlane.program import Call, Sleep, run, run_async
+from fairlane.program import Sleep, run, run_async
 from fairlane.urls import host_of, options_of, scheme_of, split_url
 
 # URLs
@@ -60,10 +60,10 @@ def test_a_url_without_a_scheme_is_refused_without_repeating_it(url):
 def test_schemes_are_compared_without_case_and_belong_to_one_backend():
     assert scheme_of("PostgreSQL://x") == "postgresql"
     assert scheme_of("redis+cluster://x") == "redis+cluster"
-    schemes = [scheme for entry in ENTRIES.values() for scheme in entry.schemes]
+    schemes = [scheme for entry in MANIFESTS.values() for scheme in entry.schemes]
     assert len(schemes) == len(set(schemes))
-    for name, entry in ENTRIES.items():
-        assert all(name_for(scheme) == name for scheme in entry.schemes)
+    for name, entry in MANIFESTS.items():
+        assert all(manifest_of(scheme).name == name for scheme in entry.schemes)
 
 
 def test_options_of_a_url_are_its_query():
@@ -158,9 +158,9 @@ def test_a_bad_head_start_is_refused_everywhere(given):
             migrate.upgrade("sqlite:///nowhere/queue.db", head_start=given)
 
 
-def test_an_unknown_backend_is_refused():
+def test_a_scheme_without_a_backend_is_refused():
     with pytest.raises(ConfigurationError, match="known are memory"):
-        load("nothing")
+        manifest_of("nothing")
 
 
 def test_identifiers_and_strings_are_quoted():
@@ -184,12 +184,12 @@ def test_a_statement_has_no_comments():
 
 def program():
     """Ask twice, wait in between, and survive an error."""
-    first = yield Call("first")
+    first = yield "first"
     yield Sleep(0)
     try:
-        yield Call("fails")
+        yield "fails"
     except KeyError:
-        second = yield Call("second")
+        second = yield "second"
     return [first, second]
 
 
@@ -197,10 +197,10 @@ def test_programs_are_driven_alike_in_both_ways():
     asked = []
 
     def execute(request):
-        asked.append(request.operation)
-        if request.operation == "fails":
+        asked.append(request)
+        if request == "fails":
             raise KeyError
-        return request.operation
+        return request
 
     async def execute_async(request):
         return execute(request)
@@ -214,7 +214,7 @@ def test_a_cancelled_program_is_told_and_ended():
 
     def waiting():
         try:
-            yield Call("never")
+            yield "never"
         finally:
             ended.append(True)
 
@@ -240,7 +240,7 @@ class StartingCore(ProcedureCore):
         self.failures, self.found = failures, revision
 
     def revision(self):
-        yield Call("revision")
+        yield Call(REVISION, {})
         if self.failures:
             self.failures -= 1
             raise BackendUnavailable("redis", "host", "refused")

@@ -21,6 +21,7 @@ MADE = [
     errors.SchemaNotReady("orders", None, "0001"),
     errors.SchemaNotReady("orders", "0000", "0001"),
     errors.SchemaNotReady("orders", "0009", "0001", "0005"),
+    errors.BackendError("redis", "host:1", "refused"),
     errors.BackendUnavailable("redis", "host:1", "refused"),
     errors.AuthenticationFailed("redis", "host:1"),
     errors.BackendFull("redis", "host:1", "maxmemory"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fairlane.backends.libsql import wire as libsql_wire
 from fairlane.backends.libsql.executor import LibsqlCore
 from fairlane.backends.rqlite import wire as rqlite_wire
 from fairlane.backends.rqlite.executor import RqliteCore
+from fairlane.backends.stored import PUBLISH, REVISION, Call, Rows
 from fairlane.errors import SchemaNotReady
 from fairlane.model import Revision
 from fairlane.program import run
@@ -26,16 +25,17 @@ class Database:
         self._made = made
         self._asked = False
 
-    def execute(self, request: Any) -> Any:
-        operation = getattr(request, "operation", None)
-        if operation == "publish" or (operation == "revision" and self._backend == "libsql"):
+    def execute(self, request: Call) -> Rows:
+        operation = request.operation
+        revision = [{"revision": "0001", "serves": "0001"}]
+        if operation is PUBLISH or (operation is REVISION and self._backend == "libsql"):
             if self._asked and self._made:
-                return [["0001", "0001"]] if operation == "revision" else [[7]]
+                return revision if operation is REVISION else [{"seq": 7}]
             raise REFUSED[self._backend](RuntimeError("no such table"))
         self._asked = True
-        if operation == "revision":
-            return [["0001", "0001"]] if self._made else []
-        return [[[int(self._made)]]]
+        if operation is REVISION:
+            return revision if self._made else []
+        return [{"found": int(self._made)}]
 
 
 @pytest.mark.parametrize("backend", CORES)

@@ -9,10 +9,10 @@ import pytest
 
 from fairlane import BackendUnavailable
 from fairlane.backends.postgres.executor import TRIES, AsyncPostgresExecutor, PostgresExecutor
-from fairlane.program import Call
+from fairlane.backends.stored import CLAIM, PUBLISH, Call
 
-CLAIM = Call("claim", {"p_worker_id": "w", "p_visibility": 60.0, "p_min_priority": 0})
-PUBLISH = Call("publish", {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None})
+CLAIM = Call(CLAIM, {"p_worker_id": "w", "p_visibility": 60.0, "p_min_priority": 0})
+PUBLISH = Call(PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None})
 
 
 class Lender:

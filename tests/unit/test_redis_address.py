@@ -9,8 +9,8 @@ import redis
 
 from fairlane.backends.redis import address as addresses
 from fairlane.backends.redis.wire import Calls, code_of, translate
+from fairlane.backends.stored import EXTEND, PUBLISH, Call
 from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError
-from fairlane.program import Call
 
 SECRET = "s3cret"
 
@@ -124,7 +124,7 @@ def test_failures_of_the_connection_are_known_by_their_class(error: Exception, k
 
 def test_a_call_is_packed_as_the_driver_would() -> None:
     calls = Calls("orders")
-    request = Call("publish", {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None})
+    request = Call(PUBLISH, {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None})
     connection = redis.Connection()
     assert calls.packed(request) == b"".join(connection.pack_command(*calls.command(request)))
 
@@ -134,5 +134,5 @@ def test_a_call_is_packed_as_the_driver_would() -> None:
     [(1e-9, 1), (0.1, 100_000), (30, 30_000_000), (30.0000001, 30_000_001), (43200, 43_200_000_000)],
 )
 def test_times_are_rounded_up_to_microseconds(seconds: float, micros: int) -> None:
-    request = Call("extend", {"p_group_id": "g", "p_token": "t", "p_visibility": seconds})
+    request = Call(EXTEND, {"p_group_id": "g", "p_token": "t", "p_visibility": seconds})
     assert Calls("orders").command(request)[-1] == micros

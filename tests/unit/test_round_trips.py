@@ -4,22 +4,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlane import Lease
-from fairlane.backends import ENTRIES, load
-from fairlane.backends.base import ProcedureCore
+from fairlane import JsonCodec, Lease
+from fairlane.backends import MANIFESTS
+from fairlane.backends.stored import CLAIM, Call, ProcedureCore
 from fairlane.operations import Operations
-from fairlane.program import Call
 
-STORED = [name for name in ("memory", "sqlite", "libsql", "rqlite", "postgres", "redis") if name in ENTRIES]
+STORED = [name for name in ("memory", "sqlite", "libsql", "rqlite", "postgres", "redis") if name in MANIFESTS]
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 LEASE = Lease("g", 1, 1, "00000000-0000-0000-0000-000000000001", 1, NOW, NOW)
 ANSWERS = {
-    "revision": [("0001", "0001")],
-    "publish": [(1,)],
-    "claim": [("g", 1, "1", LEASE.token, 1, 0, 0)],
-    "ack": [(1,)],
-    "nack": [(1,)],
-    "extend": [(0,)],
+    "revision": [{"revision": "0001", "serves": "0001"}],
+    "publish": [{"seq": 1}],
+    "claim": [dict(zip(CLAIM.columns, ("g", 1, "1", LEASE.token, 1, 0, 0), strict=True))],
+    "ack": [{"group_id": "g"}],
+    "nack": [{"group_id": "g"}],
+    "extend": [{"expires_at": 0}],
 }
 PROGRAMS = {
     "publish": lambda operations: operations.publish("g", 1, 0, None),
@@ -37,7 +36,7 @@ def requests_of(program):
         request = next(program)
         while True:
             asked.append(request)
-            request = program.send(ANSWERS[getattr(request, "operation", "ack")])
+            request = program.send(ANSWERS[request.operation.name])
     except StopIteration:
         return asked
 
@@ -45,29 +44,29 @@ def requests_of(program):
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("operation", PROGRAMS)
 def test_an_operation_is_exactly_one_call(name, operation):
-    core = load(name).core("some_queue")
+    core = MANIFESTS[name].loaded().core("some_queue")
     assert isinstance(core, ProcedureCore)
-    operations = Operations(core, None)
+    operations = Operations(core, JsonCodec())
     operations._ready = True  # the schema is asked for once per transport, below
     asked = requests_of(PROGRAMS[operation](operations))
     assert len(asked) == 1
     assert isinstance(asked[0], Call)
-    assert asked[0].operation == operation
+    assert asked[0].operation.name == operation
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_the_schema_is_asked_for_once(name):
-    operations = Operations(load(name).core("some_queue"), None)
+    operations = Operations(MANIFESTS[name].loaded().core("some_queue"), JsonCodec())
     first = requests_of(operations.publish("g", 1, 0, None))
     second = requests_of(operations.publish("g", 1, 0, None))
-    assert [request.operation for request in first] == ["revision", "publish"]
-    assert [request.operation for request in second] == ["publish"]
+    assert [request.operation.name for request in first] == ["revision", "publish"]
+    assert [request.operation.name for request in second] == ["publish"]
 
 
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("wrong", ["group", "priority", "event"])
 def test_a_bad_argument_asks_for_nothing(name, wrong):
-    operations = Operations(load(name).core("some_queue"), None)
+    operations = Operations(MANIFESTS[name].loaded().core("some_queue"), JsonCodec())
     group_id, event, priority = (
         "" if wrong == "group" else "g",
         {1} if wrong == "event" else 1,

@@ -5,15 +5,14 @@ import inspect
 import pytest
 
 import fairlane
-from fairlane import contract, facade, transports
-from fairlane.backends import ENTRIES
-from fairlane.capabilities import PROMISES, TABLE
+from fairlane import transport
+from fairlane.backends import MANIFESTS
+from fairlane.capabilities import PROMISES
 
 PAIRS = [
-    (facade.SyncFacade, facade.AsyncFacade),
-    (facade.SyncInspector, facade.AsyncInspector),
-    (contract.Transport, contract.AsyncTransport),
-    (contract.Inspector, contract.AsyncInspector),
+    (transport.Transport, transport.AsyncTransport),
+    (transport.Inspector, transport.AsyncInspector),
+    *(manifest.transports() for manifest in MANIFESTS.values()),
 ]
 TWIN_NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
@@ -42,30 +41,19 @@ def test_twins_have_the_same_methods_and_signatures(sync, asynchronous):
     assert surface(sync) == surface(asynchronous)
 
 
-@pytest.mark.parametrize(("protocol", "facade_"), [
-    (contract.Transport, facade.SyncFacade),
-    (contract.AsyncTransport, facade.AsyncFacade),
-    (contract.Inspector, facade.SyncInspector),
-    (contract.AsyncInspector, facade.AsyncInspector),
-])  # fmt: skip
-def test_a_facade_is_what_its_protocol_says(protocol, facade_):
-    promised, offered = surface(protocol), surface(facade_)
-    promised.pop("__init__", None)
-    assert {name: offered[name] for name in promised} == promised
-
-
 def test_async_methods_are_coroutines_and_sync_ones_are_not():
     for name in ("publish", "claim", "ack", "nack", "extend", "close"):
-        assert inspect.iscoroutinefunction(getattr(facade.AsyncFacade, name))
-        assert not inspect.iscoroutinefunction(getattr(facade.SyncFacade, name))
+        assert inspect.iscoroutinefunction(getattr(transport.AsyncTransport, name))
+        assert not inspect.iscoroutinefunction(getattr(transport.Transport, name))
 
 
 def test_every_backend_has_both_twins_and_its_capabilities():
-    assert set(transports.SYNC) == set(transports.ASYNC) == set(TABLE) == set(ENTRIES)
-    for name in ENTRIES:
-        assert transports.SYNC[name].backend == transports.ASYNC[name].backend == TABLE[name].backend == name
-        assert transports.ASYNC[name].__name__ == f"Async{transports.SYNC[name].__name__}"
-        for kind in (transports.SYNC[name], transports.ASYNC[name]):
+    for name, manifest in MANIFESTS.items():
+        sync, asynchronous = manifest.transports()
+        assert sync.manifest is asynchronous.manifest is manifest
+        assert manifest.name == manifest.capabilities.backend == name
+        assert asynchronous.__name__ == f"Async{sync.__name__}"
+        for kind in (sync, asynchronous):
             assert getattr(fairlane, kind.__name__) is kind
 
 
@@ -85,7 +73,7 @@ def documented():
         for member, function in vars(value).items() if inspect.isclass(value) else ():
             if inspect.isfunction(function) and not member.startswith("_"):
                 yield f"{name}.{member}", function
-    for kind in (facade.SyncFacade, facade.AsyncFacade, facade.SyncInspector, facade.AsyncInspector):
+    for kind in (transport.Transport, transport.AsyncTransport, transport.Inspector, transport.AsyncInspector):
         for member, function in vars(kind).items():
             if inspect.isfunction(function) and not member.startswith("_"):
                 yield f"{kind.__name__}.{member}", function
@@ -94,9 +82,6 @@ def documented():
 
 
 DOCUMENTED = dict(documented())
-# The methods of the two protocols are documented where they are promised, in the facades.
-UNDOCUMENTED = {f"{kind}.{name}" for kind in ("Transport", "AsyncTransport")
-                for name in ("publish", "claim", "ack", "nack", "extend", "close")}  # fmt: skip
 NOT_IMPERATIVE = (
     "Returns",
     "Gets",
@@ -111,7 +96,7 @@ NOT_IMPERATIVE = (
 )
 
 
-@pytest.mark.parametrize("name", sorted(set(DOCUMENTED) - UNDOCUMENTED))
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
 def test_every_public_name_says_what_it_does_in_its_first_line(name):
     value = DOCUMENTED[name]
     text = (value.__doc__ or "").strip()
@@ -123,8 +108,8 @@ def test_every_public_name_says_what_it_does_in_its_first_line(name):
 
 
 def test_capabilities_are_given_by_url_and_by_environment(monkeypatch):
-    for name, entry in ENTRIES.items():
-        assert fairlane.capabilities(f"{entry.schemes[0]}://host/x") is TABLE[name]
+    for entry in MANIFESTS.values():
+        assert fairlane.capabilities(f"{entry.schemes[0]}://host/x") is entry.capabilities
     monkeypatch.setenv("FAIRLANE_URL", "redis://somewhere")
     monkeypatch.delenv("STM_TRANSPORT_BACKEND", raising=False)
     assert fairlane.capabilities().backend == "redis"
@@ -133,12 +118,12 @@ def test_capabilities_are_given_by_url_and_by_environment(monkeypatch):
 
 
 def test_capabilities_declare_differences_of_promises_that_exist():
-    for entry in TABLE.values():
+    for entry in (manifest.capabilities for manifest in MANIFESTS.values()):
         assert set(entry.differences) <= set(PROMISES)
         assert all(entry.keeps(n) == (n not in entry.differences) for n in PROMISES)
         assert entry.priorities or {6, 13} & set(entry.differences)
     with pytest.raises(ValueError):
-        TABLE["memory"].keeps(15)
+        MANIFESTS["memory"].capabilities.keeps(15)
 
 
 def test_every_promise_has_a_test_in_the_contract_suite():

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-from fairlane.backends import ENTRIES
-from fairlane.capabilities import PROMISES, TABLE, Capabilities
+from fairlane.backends import MANIFESTS
+from fairlane.capabilities import PROMISES, Capabilities
 from rendered.templated import comment, layout, operations, protocol
+
+TABLE = {name: manifest.capabilities for name, manifest in MANIFESTS.items()}
 
 
 def seconds(value: float) -> str:
@@ -100,7 +102,7 @@ def backends_in_short() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name, backend in TABLE.items():
-        urls = ", ".join(f"`{scheme}://`" for scheme in ENTRIES[name].schemes)
+        urls = ", ".join(f"`{scheme}://`" for scheme in MANIFESTS[name].schemes)
         reach, durability, _, _, transaction, views = _facts(backend)
         differences = ", ".join(PROMISES[number][0] for number, _ in _differences(name)) or "-"
         lines.append(

@@ -12,7 +12,8 @@ from alembic.script import ScriptDirectory
 from jinja2.meta import find_undeclared_variables
 
 from fairlane import migrate
-from fairlane.migrate.revisions import DIALECTS
+from fairlane.backends import MANIFESTS
+from fairlane.backends.targets import Choices
 from fairlane.migrate.settings import Settings
 from fairlane.templates import bundle_root, environment, render
 
@@ -33,7 +34,7 @@ FIRST = ("publish", "claim", "ack", "nack", "extend")
 FLOORS = (0, 3)
 """A claim in the SQLite family has a text for each `min_priority`; these two show how they differ."""
 
-ONLY = {"clock": ("rqlite",), "finished": ("libsql", "rqlite")}
+ONLY = {"clock": ("rqlite",), "exists": ("libsql", "rqlite"), "finished": ("libsql", "rqlite")}
 """Files of the SQLite family that some of it use."""
 
 
@@ -93,7 +94,7 @@ def comment(path: str) -> str:
 
 
 def _settings(backend: str) -> Settings:
-    return Settings(URLS[backend], QUEUE, **(ROLES if backend == "postgres" else {}))
+    return Settings(URLS[backend], Choices(QUEUE, **(ROLES if "owner_role" in MANIFESTS[backend].choices else {})))
 
 
 def _migrated(backend: str) -> Iterator[Script]:
@@ -105,7 +106,7 @@ def _migrated(backend: str) -> Iterator[Script]:
     steps = ScriptDirectory(str(bundle_root() / "schema")).walk_revisions()
     for step in reversed(list(steps)):
         module: Any = step.module
-        files = module.FILES.get(DIALECTS.get(backend, backend))
+        files = module.FILES.get(MANIFESTS[backend].dialect)
         variables = settings.variables(step.revision, module.SERVES)
         for path in files.up if files else ():
             yield Script(path, render(path, **variables), step.revision, (f"(revision {step.revision})",))
@@ -119,7 +120,7 @@ def _procedures(backend: str) -> list[Script]:
 
 def _statements(backend: str) -> Iterator[Script]:
     """What clients send: the files beside the stored ones."""
-    dialect = DIALECTS.get(backend, backend)
+    dialect = MANIFESTS[backend].dialect or ""
     stored = {script.path for script in _migrated(backend)}
     variables = {"queue": QUEUE, "dialect": backend}
     for file in sorted((bundle_root() / "procedures" / dialect).glob("*.sql.j2")):

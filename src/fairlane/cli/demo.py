@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
-from fairlane.capabilities import TABLE
+from fairlane.backends import MANIFESTS
 from fairlane.cli import tables
 from fairlane.cli.options import AsJson
 from fairlane.cli.text import json_line, record
@@ -111,7 +111,7 @@ class _Screen:
             f"{report.events:,} events of {report.packages:,} packages; a package is a group; "
             f"{report.workers} worker {kind}."
         )
-        if not TABLE[report.backend].exact_counts:
+        if not MANIFESTS[report.backend].capabilities.exact_counts:
             self._say(f"{report.backend} tells its figures approximately, and shows neither groups nor leases.")
         self._say("")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib.util import find_spec
 
 import typer
 from rich.text import Text
 
-from fairlane import backends
-from fairlane.capabilities import PROMISES, TABLE
+from fairlane.backends import MANIFESTS
+from fairlane.capabilities import PROMISES
 from fairlane.cli import tables
 from fairlane.cli.options import QUEUE, AsJson, Group, Limit, Queue, Url, opened
 from fairlane.cli.text import json_line, quoted_if_odd, record
@@ -27,7 +26,7 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
         typer.echo(json_line(record(row)))
     else:
         tables.console().print(tables.queue_table(row))
-        if not TABLE[transport.backend].exact_counts:
+        if not transport.capabilities.exact_counts:
             typer.echo(f"{transport.backend} tells these figures approximately, and no others.", err=True)
 
 
@@ -75,27 +74,23 @@ def list_backends(as_json: AsJson = False) -> None:
     fairlane.capabilities.
     """
     if as_json:
-        for name, entry in backends.ENTRIES.items():
-            schemes = [f"{scheme}://" for scheme in entry.schemes]
-            extra = f"fairlane[{name}]" if entry.drivers else None
-            known = {"backend": name, "schemes": schemes, "installed": _installed(entry), "extra": extra}
-            typer.echo(json_line(known | asdict(TABLE[name])))
+        for name, manifest in MANIFESTS.items():
+            schemes = [f"{scheme}://" for scheme in manifest.schemes]
+            extra = f"fairlane[{name}]" if manifest.drivers else None
+            known = {"backend": name, "schemes": schemes, "installed": manifest.installed, "extra": extra}
+            typer.echo(json_line(known | asdict(manifest.capabilities)))
         return
     made = tables.table("backend", "URLs", "needs", "reach", "durable", "promises", fold=("needs",))
-    for name, entry in backends.ENTRIES.items():
-        kept, urls = TABLE[name], "\n".join(f"{scheme}://" for scheme in entry.schemes)
+    for name, manifest in MANIFESTS.items():
+        kept, urls = manifest.capabilities, "\n".join(f"{scheme}://" for scheme in manifest.schemes)
         but = ", ".join(map(str, sorted(kept.differences)))
         promises = f"all but {but}" if but else "all"
         tables.add_row(made, name, urls, kept.server, kept.reach, kept.durability, promises)
     console = tables.console()
     console.print(made)
-    for name in backends.ENTRIES:
-        for number, difference in sorted(TABLE[name].differences.items()):
+    for name, manifest in MANIFESTS.items():
+        for number, difference in sorted(manifest.capabilities.differences.items()):
             console.print(Text(f"{name}, promise {number} ({PROMISES[number][0]}): {difference}"))
-    for name, entry in backends.ENTRIES.items():
-        if not _installed(entry):
+    for name, manifest in MANIFESTS.items():
+        if not manifest.installed:
             console.print(Text(f"{name}: pip install 'fairlane[{name}]' installs its driver"))
-
-
-def _installed(entry: backends.Entry) -> bool:
-    return all(find_spec(driver) is not None for driver in entry.drivers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fairlane.connect import connect
 from fairlane.contract import DEFAULT_QUEUE
-from fairlane.facade import SyncFacade
+from fairlane.transport import Transport
 
 STARTUP_TIMEOUT = 2.0
 """Seconds to wait for a server that is not up: a person sits in front of it."""
@@ -29,6 +29,6 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 QUEUE = DEFAULT_QUEUE
 
 
-def opened(url: str | None, queue: str) -> SyncFacade:
+def opened(url: str | None, queue: str) -> Transport[Any]:
     """Return a transport for the backend that the options or the environment name."""
     return connect(url, queue, startup_timeout=STARTUP_TIMEOUT)

@@ -18,7 +18,7 @@ from fairlane.cli import tables
 from fairlane.cli.options import QUEUE, Queue, Url, opened
 from fairlane.codec import JsonCodec, encode_event
 from fairlane.errors import FairlaneError
-from fairlane.facade import SyncFacade
+from fairlane.transport import Transport
 
 _CODEC = JsonCodec()
 _KEYS = {"group", "event", "priority", "dedup_id"}
@@ -127,7 +127,7 @@ def _line(text: str) -> Line:
 
 
 def _publish_lines(
-    transport: SyncFacade, lines: Iterator[tuple[int, Line]], name: str, total: int | None
+    transport: Transport[Any], lines: Iterator[tuple[int, Line]], name: str, total: int | None
 ) -> tuple[int, set[str]]:
     groups: set[str] = set()
     count = 0

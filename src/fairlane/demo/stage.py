@@ -14,8 +14,7 @@ from queue import Empty
 from typing import Any
 
 from fairlane import migrate
-from fairlane.backends import name_for
-from fairlane.capabilities import TABLE
+from fairlane.backends import manifest_of
 from fairlane.connect import connect
 from fairlane.contract import MAX_LIMIT
 from fairlane.demo.application import Application
@@ -25,8 +24,8 @@ from fairlane.demo.proofs import all_proofs
 from fairlane.demo.report import Casualty, Plan, Report, Watcher
 from fairlane.demo.worker import Job
 from fairlane.errors import ConfigurationError, FairlaneError
-from fairlane.facade import SyncFacade
 from fairlane.model import GroupStatus, QueueStatus
+from fairlane.transport import Transport
 from fairlane.urls import host_of, scheme_of
 
 TICK = 0.1
@@ -51,14 +50,19 @@ def rehearse(plan: Plan, watcher: Watcher) -> Report:
     log = read_log(plan.events)
     _check(plan, log)
     with _folder(plan) as folder, _queue(plan, folder) as (url, name):
-        backend = name_for(scheme_of(url))
-        kind = "threads" if backend == "memory" else "processes"
-        report = Report(backend, name, kind, plan.workers, len(log), len(by_package(log)))
+        manifest = manifest_of(scheme_of(url))
+        kind = "threads" if _in_process(url) else "processes"
+        report = Report(manifest.name, name, kind, plan.workers, len(log), len(by_package(log)))
         watcher.begins(report, host_of(url))
         with connect(url, name) as queue, Application.create(folder / "application.db") as application:
             _Course(plan, log, queue, application, report, watcher).run(url, folder)
         report.total_seconds = time.monotonic() - began
     return report
+
+
+def _in_process(url: str) -> bool:
+    """Tell whether other processes cannot reach the queue."""
+    return manifest_of(scheme_of(url)).capabilities.reach == "process"
 
 
 def _check(plan: Plan, log: Sequence[Event]) -> None:
@@ -84,7 +88,7 @@ def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
     # what is thrown away in the end need not survive a power failure, so it saves three syncs of the disk per message
     url = plan.url or f"sqlite:///{folder / 'queue.db'}?synchronous=normal"
     name = plan.queue or f"demo_{secrets.token_hex(4)}"
-    in_process = name_for(scheme_of(url)) == "memory"
+    in_process = _in_process(url)
     if not in_process and migrate.status(url, queue=name).found is not None:
         raise ConfigurationError(f"the queue {name} exists, and the demo removes its queue in the end: name another")
     made_by_us = plan.url is not None and not in_process and not plan.keep
@@ -106,7 +110,7 @@ class _Course:
 
     plan: Plan
     log: Sequence[Event]
-    queue: SyncFacade
+    queue: Transport[Any]
     application: Application
     report: Report
     watcher: Watcher
@@ -201,7 +205,7 @@ class _Course:
         package = message["holding"]
         groups = self._look("middle", announce=False)
         group = next((row for row in groups if row.group_id == package), None)
-        shown = TABLE[self.report.backend].inspect_messages
+        shown = self.queue.capabilities.inspect_messages
         self.report.casualty = casualty = Casualty(
             worker=name,
             package=package,
@@ -224,7 +228,7 @@ class _Course:
     def _look(self, moment: str, *, announce: bool = True) -> Sequence[GroupStatus]:
         status = self.queue.inspect.queue()
         groups: Sequence[GroupStatus] = ()
-        if TABLE[self.report.backend].inspect_messages:
+        if self.queue.capabilities.inspect_messages:
             groups = self.queue.inspect.groups(limit=MAX_LIMIT)
         self.report.views[moment] = (status, groups)
         if announce:
@@ -233,7 +237,7 @@ class _Course:
 
     def _drain(self) -> QueueStatus:
         """Wait for the last acks; return what is left."""
-        exact = TABLE[self.report.backend].exact_counts
+        exact = self.queue.capabilities.exact_counts
         deadline = time.monotonic() + (SECONDS_TO_DRAIN if exact else SECONDS_TO_COUNT)
         while True:
             left = self.queue.inspect.queue()

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from fairlane.connect import connect
 from fairlane.demo.application import Application
 from fairlane.errors import LeaseLost
-from fairlane.facade import SyncFacade
 from fairlane.model import Lease
+from fairlane.transport import Transport
 
 IDLE = (0.01, 0.2)
 """Seconds between two claims when there is nothing: the first and the longest pause."""
@@ -86,7 +86,7 @@ class Worker:
                     idle = IDLE[0]
         self._channel.send({"done": self._handled})
 
-    def _work(self, queue: SyncFacade, application: Application, lease: Lease) -> None:
+    def _work(self, queue: Transport[Any], application: Application, lease: Lease) -> None:
         line, _ = application.handle(lease, self._job.name, lambda: self._perhaps_die(lease))
         try:
             queue.ack(lease)

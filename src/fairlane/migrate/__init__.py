@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairlane.backends import load
+from fairlane.backends import manifest_of
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
 from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError
-from fairlane.program import T, run
+from fairlane.program import ResultT, run
 from fairlane.templates import bundle_root
+from fairlane.urls import scheme_of
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -129,10 +130,7 @@ def script(
 
 def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0) -> Status:
     """Ask a database for the revision of a queue, and compare it with what this client needs."""
-    from fairlane.backends import name_for
-    from fairlane.urls import scheme_of
-
-    backend = load(name_for(scheme_of(url)))
+    backend = manifest_of(scheme_of(url)).loaded()
     name = check_queue(queue)
     executor = backend.executor.from_url(url, name)
     try:
@@ -144,7 +142,7 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
     return Status(name, revision.found, revision.serves, CLIENT_REVISION)
 
 
-def _patiently(action: Callable[[], T], timeout: float) -> T:
+def _patiently(action: Callable[[], ResultT], timeout: float) -> ResultT:
     """Try again while the server is not up, for `timeout` seconds at most."""
     deadline = time.monotonic() + timeout
     pause = 0.05
@@ -159,6 +157,7 @@ def _patiently(action: Callable[[], T], timeout: float) -> T:
 
 
 def _settings(url: str, queue: str, options: dict[str, str | None], head_start: float | str | None = None) -> Settings:
+    from fairlane.backends.targets import Choices
     from fairlane.migrate.settings import OPTIONS, Settings
 
     unknown = sorted(set(options) - set(OPTIONS))
@@ -166,7 +165,7 @@ def _settings(url: str, queue: str, options: dict[str, str | None], head_start: 
         raise ConfigurationError(f"unknown option of a migration: {', '.join(unknown)}")
     if head_start is not None:
         options = options | {"head_start": str(head_start)}
-    return Settings(url, queue, **options)
+    return Settings(url, Choices(queue, **options))
 
 
 def _config(settings: Settings, output: io.StringIO | None) -> Config:
@@ -187,9 +186,9 @@ def _with_alembic(
 ) -> None:
     from alembic.util import CommandError
 
-    if settings.backend == "memory":
-        return  # a store is made when it is first used
-    load(settings.backend)  # says which extra is missing before anything is tried
+    if settings.manifest.target is None:
+        return  # the first transport makes the queue
+    settings.manifest.loaded()  # says which extra is missing before anything is tried
     if not revision:
         raise ConfigurationError("name a revision: head, base, or a four-digit id")
     with _alembic:

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from alembic.util import CommandError
 
+from fairlane.backends.targets import LedgerTarget, SqlTarget
 from fairlane.errors import FairlaneError
 from fairlane.migrate import engines
-from fairlane.migrate.ledger import Ledger, open_target
+from fairlane.migrate.ledger import Ledger
 from fairlane.migrate.records import Records
 from fairlane.migrate.settings import Settings, from_arguments
-from fairlane.templates import render, split_sqlite
 
 if TYPE_CHECKING:
     from alembic.runtime.environment import EnvironmentContext
-
-NAMESPACE = "schema/postgres/namespace.sql.j2"
 
 
 def run(context: Any) -> None:
@@ -42,10 +40,11 @@ def run(context: Any) -> None:
 
 def _migrate(context: Any, settings: Settings) -> None:
     offline = context.is_offline_mode()
-    if settings.backend in engines.DIALECTS:
-        (_offline_sql if offline else _online_sql)(context, settings)
+    target = settings.target()
+    if isinstance(target, SqlTarget):
+        (_offline_sql if offline else _online_sql)(context, settings, target)
     else:
-        _through_ledger(context, settings, offline)
+        _through_ledger(context, settings, target, offline)
 
 
 def _default_url() -> str | None:
@@ -63,57 +62,50 @@ def _mutates(context: EnvironmentContext) -> bool:
     return True
 
 
-def _online_sql(context: EnvironmentContext, settings: Settings) -> None:
+def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
     writing = _mutates(context)
-    with engines.connected(settings, create=writing) as connection:
+    with engines.connected(target, create=writing) as connection:
 
         def execute(script: str) -> None:
-            statements = split_sqlite(script) if settings.backend == "sqlite" else (script,)
-            for statement in statements:
+            for statement in target.statements(script):
                 connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
-        if writing and settings.backend == "postgres":
-            execute(render(NAMESPACE, queue=settings.queue, owner_role=settings.owner_role))
-        records = Records(settings, execute, connection)
+        namespace = target.namespace()
+        if writing and namespace is not None:
+            execute(namespace)
+        records = Records(settings, target, execute, connection)
         context.configure(
             connection=connection,
             transactional_ddl=True,
             on_version_apply=records.on_version_apply,
             fairlane_settings=settings,
             fairlane_sink=execute,
-            **_version_table(settings),
+            **target.version_table(),
         )
         with context.begin_transaction():
             context.run_migrations()
             records.tidy()
 
 
-def _offline_sql(context: EnvironmentContext, settings: Settings) -> None:
-    records = Records(settings, context.static_output)
+def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
+    records = Records(settings, target, context.static_output)
     context.configure(
-        dialect_name="postgresql" if settings.backend == "postgres" else "sqlite",
+        dialect_name=target.dialect,
         transactional_ddl=True,
         on_version_apply=records.on_version_apply,
         fairlane_settings=settings,
         fairlane_sink=context.static_output,
-        **_version_table(settings),
+        **target.version_table(),
     )
     with context.begin_transaction():
-        if settings.backend == "postgres":
-            context.static_output(render(NAMESPACE, queue=settings.queue, owner_role=settings.owner_role))
+        namespace = target.namespace()
+        if namespace is not None:
+            context.static_output(namespace)
         context.run_migrations()
         records.tidy()
 
 
-def _version_table(settings: Settings) -> dict[str, Any]:
-    """Name the queue's own version table, which never meets the application's."""
-    if settings.backend == "postgres":
-        return {"version_table": "alembic_version", "version_table_schema": settings.queue}
-    return {"version_table": f"{settings.queue}_alembic_version"}
-
-
-def _through_ledger(context: EnvironmentContext, settings: Settings, offline: bool) -> None:
-    target = open_target(settings)
+def _through_ledger(context: EnvironmentContext, settings: Settings, target: LedgerTarget, offline: bool) -> None:
     try:
         if offline:
             _ledger_offline(context, settings, target)
@@ -126,7 +118,7 @@ def _through_ledger(context: EnvironmentContext, settings: Settings, offline: bo
         target.close()
 
 
-def _ledger_online(context: EnvironmentContext, settings: Settings, target: Any) -> None:
+def _ledger_online(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:
     engine = sa.create_engine("sqlite://")
     found = target.read()
     with engine.begin() as connection:
@@ -140,7 +132,7 @@ def _ledger_online(context: EnvironmentContext, settings: Settings, target: Any)
     engine.dispose()
 
 
-def _ledger_offline(context: EnvironmentContext, settings: Settings, target: Any) -> None:
+def _ledger_offline(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:
     # Alembic's own statements are about the ledger's version table, which does not exist: they go nowhere
     output = _output(context)
     ledger = Ledger(target, emit=lambda text: output(text))

@@ -7,21 +7,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from fairlane.backends.targets import SqlTarget
 from fairlane.migrate.settings import Settings
 from fairlane.templates import render
-
-SETTINGS_TABLES = {"postgres": ("settings", True), "sqlite": ("{queue}_settings", False)}
-"""The table that clients read, and whether it is in the queue's schema."""
 
 
 class Records:
     """Follows the steps of one migration."""
 
     def __init__(
-        self, settings: Settings, execute: Callable[[str], None], connection: sa.Connection | None = None
+        self,
+        settings: Settings,
+        target: SqlTarget,
+        execute: Callable[[str], None],
+        connection: sa.Connection | None = None,
     ) -> None:
         """`connection` is None offline."""
         self._settings = settings
+        self._target = target
         self._execute = execute
         self._connection = connection
         self._removed = False
@@ -42,13 +45,12 @@ class Records:
         """Tell whether there is a queue to write to: a stamp may come before it."""
         if self._connection is None:
             return True
-        name, in_schema = SETTINGS_TABLES[self._settings.backend]
-        table, schema = name.format(queue=self._settings.queue), self._settings.queue if in_schema else None
+        table, schema = self._target.settings_table()
         return sa.inspect(self._connection).has_table(table, schema=schema)
 
     def _render(self, name: str, **variables: Any) -> None:
-        path = f"schema/{self._settings.backend}/{name}.sql.j2"
-        self._execute(render(path, queue=self._settings.queue, **variables))
+        path = f"schema/{self._settings.manifest.dialect}/{name}.sql.j2"
+        self._execute(render(path, queue=self._settings.choices.queue, **variables))
 
 
 def serves_of(step: Any, revision: str | None) -> str | None:

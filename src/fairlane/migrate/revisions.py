@@ -21,9 +21,6 @@ class Files:
 Sink = Callable[[str], None]
 """Takes one rendered template: executes it, prints it, or keeps it for the ledger's target."""
 
-DIALECTS = {"libsql": "sqlite", "rqlite": "sqlite"}
-"""Backends that share the templates of another."""
-
 
 def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revision: str, serves: str) -> None:
     """Render the templates of a revision and hand them to whatever the running migration does with them."""
@@ -32,6 +29,6 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
     options = op.get_context().opts
     settings: Settings = options["fairlane_settings"]
     sink: Sink = options["fairlane_sink"]
-    chosen = files.get(DIALECTS.get(settings.backend, settings.backend), Files((), ()))
+    chosen = files.get(settings.manifest.dialect or "", Files((), ()))
     for path in chosen.up if direction == "up" else chosen.down:
         sink(render(path, **settings.variables(revision, serves)))

@@ -3,69 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fairlane.backends import name_for
-from fairlane.contract import DEFAULT_HEAD_START, check_head_start, check_queue
+from fairlane.backends import MANIFESTS, manifest_of
+from fairlane.backends.manifest import Manifest
+from fairlane.backends.targets import Choices, Target
+from fairlane.contract import DEFAULT_HEAD_START, DEFAULT_QUEUE, check_head_start, check_queue
 from fairlane.errors import ConfigurationError
 from fairlane.urls import scheme_of
 
-OPTIONS = ("owner_role", "app_role", "reader_role", "head_start")
+OPTIONS = tuple(field.name for field in fields(Choices) if field.name != "queue")
+"""The choices besides the queue; the same names as `-x name=value` on Alembic's command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The choices of one migration; the same names as `-x name=value` on Alembic's command line.
-
-    Attributes:
-        owner_role: Postgres: `set role` to it first, so that it owns everything.
-        app_role: Postgres: may execute the procedures, and nothing else.
-        reader_role: Postgres: may read the views, and nothing else.
-        head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400, or
-            `always`: before every served group. None keeps what the queue has, 1 second for a new one.
-        options: what else the backend's target takes, e.g. `allow_eviction` on Redis.
-    """
+    """One migration: where, and what the DBA chose."""
 
     url: str
-    queue: str
-    owner_role: str | None = None
-    app_role: str | None = None
-    reader_role: str | None = None
-    head_start: str | None = None
+    choices: Choices
 
     def __post_init__(self) -> None:
-        check_queue(self.queue)
-        if self.head_start is not None:
-            self._check_head_start(self.head_start)
-        roles = (self.owner_role, self.app_role, self.reader_role)
-        if any(roles) and self.backend != "postgres":
-            raise ConfigurationError(f"roles are for postgres; {self.backend} has none: leave them out")
+        check_queue(self.choices.queue)
+        for name in OPTIONS:
+            if getattr(self.choices, name) is not None and name not in self.manifest.choices:
+                self._refuse(name)
+        if self.choices.head_start is not None:
+            try:
+                head_start = check_head_start(self.choices.head_start)
+            except ValueError as error:
+                raise ConfigurationError(f"{error}") from error
+            object.__setattr__(self, "choices", replace(self.choices, head_start=head_start))
 
-    def _check_head_start(self, given: str) -> None:
-        if self.backend == "memory":
-            raise ConfigurationError(
-                "a queue in memory is not migrated: use InMemoryTransport(MemoryStore(head_start=…))"
-            )
-        try:
-            object.__setattr__(self, "head_start", check_head_start(given))
-        except ValueError as error:
-            raise ConfigurationError(f"{error}") from error
+    def _refuse(self, name: str) -> None:
+        takers = ", ".join(manifest.name for manifest in MANIFESTS.values() if name in manifest.choices)
+        raise ConfigurationError(f"{name} is for {takers}; {self.manifest.name} has no such choice: leave it out")
 
     @property
-    def backend(self) -> str:
-        """The name of the backend that the URL points to."""
-        return name_for(scheme_of(self.url))
+    def manifest(self) -> Manifest:
+        """The manifest of the backend that the URL points to."""
+        return manifest_of(scheme_of(self.url))
+
+    def target(self) -> Target:
+        """Return what the migration runs on; nothing is sent yet."""
+        make = self.manifest.target
+        assert make is not None, "a backend that is not migrated is sorted out before"
+        return make(self.url, self.choices)
 
     def variables(self, revision: str, serves: str) -> dict[str, Any]:
         """Return what the templates of a revision are rendered with."""
         return {
-            "queue": self.queue,
-            "dialect": self.backend,
-            "owner_role": self.owner_role,
-            "app_role": self.app_role,
-            "reader_role": self.reader_role,
-            "head_start": self.head_start or DEFAULT_HEAD_START,
+            "queue": self.choices.queue,
+            "dialect": self.manifest.name,
+            "owner_role": self.choices.owner_role,
+            "app_role": self.choices.app_role,
+            "reader_role": self.choices.reader_role,
+            "head_start": self.choices.head_start or DEFAULT_HEAD_START,
             "revision": revision,
             "serves": serves,
         }
@@ -83,4 +77,5 @@ def from_arguments(arguments: Mapping[str, str], default_url: str | None) -> Set
     url = arguments.get("url") or default_url
     if url is None:
         raise ConfigurationError("name the database: -x url=…, or set FAIRLANE_URL")
-    return Settings(url, arguments.get("queue", "fairlane"), *(arguments.get(name) or None for name in OPTIONS))
+    chosen = {name: arguments.get(name) or None for name in OPTIONS}
+    return Settings(url, Choices(arguments.get("queue", DEFAULT_QUEUE), **chosen))

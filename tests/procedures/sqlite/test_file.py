@@ -140,13 +140,13 @@ class TestUrls:
         with fairlane.connect(f"{url}?synchronous=normal", busy_timeout=3) as queue:
             queue.publish("g", 1)
             connection = queue._executor._writer._connection
-            assert connection.execute("pragma synchronous").fetchone() == (1,)
-            assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+            assert connection.execute("pragma synchronous").fetchone()[0] == 1
+            assert connection.execute("pragma journal_mode").fetchone()[0] == "wal"
 
     def test_durable_unless_told_otherwise(self, url):
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
-            assert queue._executor._writer._connection.execute("pragma synchronous").fetchone() == (2,)
+            assert queue._executor._writer._connection.execute("pragma synchronous").fetchone()[0] == 2
 
     @pytest.mark.parametrize("twin", ["sync", "async"])
     @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ class TestUrls:
                 assert queue.claim("w", 60)
                 connection = queue._executor._writer._connection
                 assert level_of(connection) == 2
-                assert connection.execute("pragma journal_mode").fetchall() == [("delete",)]
+                assert connection.execute("pragma journal_mode").fetchone()[0] == "delete"
 
     def test_an_old_sqlite_is_refused(self, url, monkeypatch):
         monkeypatch.setattr(file.sqlite3, "sqlite_version_info", (3, 34, 1))
@@ -565,7 +565,7 @@ class TestAsync:
             second = asyncio.create_task(lane.run("select 2", {}, False))
             await asyncio.sleep(0)
             first.cancel()
-            assert await second == [(2,)]
+            assert [tuple(row) for row in await second] == [(2,)]
 
     def test_a_program_that_forgot_to_close_ends(self, url):
         program = (

@@ -1,0 +1,48 @@
+"""The libSQL backend (sqld, Turso): an SQLite database behind HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.targets import Choices, Target
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.libsql.executor import AsyncLibsqlExecutor, LibsqlCore, LibsqlExecutor
+
+    return Backend(LibsqlCore, LibsqlExecutor, AsyncLibsqlExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.libsql.transports import AsyncLibsqlTransport, LibsqlTransport
+
+    return LibsqlTransport, AsyncLibsqlTransport
+
+
+def _target(url: str, choices: Choices) -> Target:
+    from fairlane.backends.libsql.target import LibsqlTarget
+
+    return LibsqlTarget(url, choices)
+
+
+MANIFEST = Manifest(
+    name="libsql",
+    schemes=("libsql", "libsql+http", "libsql+https"),
+    drivers=("libsql_client", "aiohttp"),
+    dialect="sqlite",
+    choices=frozenset({"head_start"}),
+    load=_load,
+    transports=_transports,
+    target=_target,
+    capabilities=Capabilities(
+        "libsql",
+        server="libSQL (sqld, Turso)",
+        resolution=1e-3,
+        sql_views=True,
+        max_event_bytes=5_000_000,  # for a row, its ids included
+        tested_messages=2_000,
+    ),
+)

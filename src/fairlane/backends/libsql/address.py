@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from fairlane.backends.base import check_options
 from fairlane.backends.shared.http import HOST, PATIENCE_OPTIONS, TLS_OPTIONS, HttpAddress, read_options
+from fairlane.backends.shared.options import check_options
 from fairlane.errors import ConfigurationError, UnsupportedByBackend
 from fairlane.urls import host_of, options_of
 

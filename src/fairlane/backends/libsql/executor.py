@@ -16,19 +16,17 @@ from typing import Any, Self
 import libsql_client
 from libsql_client.sqlite3_utils import Sqlite3Client
 
-from fairlane.backends.base import Backend, Rows, check_options
 from fairlane.backends.libsql.address import Address, locate
 from fairlane.backends.libsql.connections import Client, LoopThread
 from fairlane.backends.libsql.wire import Refused, Script, Wire, delivered, is_write
 from fairlane.backends.shared.http import RETRY_SECONDS
-from fairlane.backends.shared.sqlite_statements import SentTwiceCore
+from fairlane.backends.shared.options import check_options
+from fairlane.backends.shared.sqlite_statements import EXISTS, SentTwiceCore
+from fairlane.backends.stored import EXTEND, REVISION, Call, Operation, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady, TransportClosed
 from fairlane.model import Revision
-from fairlane.program import Call, Program
-from fairlane.templates import literal
-
-_NEVER_TWICE = frozenset({"ack", "nack", "extend"})
+from fairlane.program import Program
 
 
 class LibsqlCore(SentTwiceCore):
@@ -40,11 +38,11 @@ class LibsqlCore(SentTwiceCore):
     doing. Nor is an extend, whose caller counts from the moment of the call.
     """
 
-    def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
         request = Call(operation, arguments or {})
         for _ in range(2):
             try:
-                rows: Rows = yield from delivered(request, repeatable=operation not in _NEVER_TWICE)
+                rows: Rows = yield from delivered(request, repeatable=operation.repeatable and operation is not EXTEND)
                 return rows
             except Refused as refused:
                 error = refused.error
@@ -53,22 +51,20 @@ class LibsqlCore(SentTwiceCore):
             # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
         raise error
 
-    def _is_there(self) -> Program[bool]:
+    def _is_there(self) -> Program[Call, Rows, bool]:
         """Ask whether the queue exists: of a missing table, and of much else, libSQL says "unknown error"."""
-        settings = literal(f"{self.queue}_settings")
-        query = f"select count(*) from sqlite_master where type = 'table' and name = {settings}"
-        rows = yield from delivered(Script((query,)), repeatable=True)
-        return bool(rows[0][0][0])
+        rows: Rows = yield from delivered(Call(EXISTS, {}), repeatable=True)
+        return bool(rows[0]["found"])
 
-    def revision(self) -> Program[Revision | None]:
+    def revision(self) -> Program[Call, Rows, Revision | None]:
         for _ in range(2):
             try:
                 # asked once at start-up, where operations.start does the waiting; else with the first operation
-                rows = yield from delivered(Call("revision"), repeatable=True, patience=0.0)
+                rows: Rows = yield from delivered(Call(REVISION, {}), repeatable=True, patience=0.0)
             except Refused as refused:
                 error = refused.error
             else:
-                return Revision(*rows[0]) if rows and rows[0][0] else None
+                return Revision(rows[0]["revision"], rows[0]["serves"]) if rows and rows[0]["revision"] else None
             if not (yield from self._is_there()):
                 return None
         raise error
@@ -219,5 +215,3 @@ def _refuse_closed(client: Any) -> None:
 
 _INHERITED: list[Any] = []
 """Clients of a parent process. Were they freed after a fork, they would take the parent's connections along."""
-
-BACKEND = Backend("libsql", LibsqlCore, LibsqlExecutor, AsyncLibsqlExecutor)

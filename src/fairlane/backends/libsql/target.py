@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from fairlane.backends.base import Rows
 from fairlane.backends.libsql.executor import LibsqlExecutor
 from fairlane.backends.libsql.wire import Refused, Script, delivered
-from fairlane.backends.shared.sqlite_target import Choices, FamilyTarget
+from fairlane.backends.shared.sqlite_target import FamilyTarget
+from fairlane.backends.stored import Rows
+from fairlane.backends.targets import Choices
 from fairlane.program import run
 
 
@@ -17,8 +18,8 @@ class LibsqlTarget(FamilyTarget):
 
     refused: ClassVar[type[Refused]] = Refused
 
-    def __init__(self, url: str, settings: Choices) -> None:
-        super().__init__(settings.queue, LibsqlExecutor.from_url(url, settings.queue))
+    def __init__(self, url: str, choices: Choices) -> None:
+        super().__init__(choices.queue, LibsqlExecutor.from_url(url, choices.queue))
 
     def send(self, statements: Sequence[str], *, reads: bool = False, patience: float | None = None) -> list[Rows]:
         """Carry out statements in one transaction, and return the rows of each."""

@@ -17,8 +17,9 @@ import aiohttp
 from libsql_client import LibsqlError
 
 from fairlane.backends.shared.sqlite_statements import Statements
+from fairlane.backends.stored import PUBLISH, Call
 from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, EventTooLarge, FairlaneError
-from fairlane.program import Call, Program, Sleep
+from fairlane.program import AnswerT, Program, RequestT, Sleep
 
 PAUSE = (0.05, 0.5)
 """Seconds before the second try, and at most between two."""
@@ -32,7 +33,6 @@ _BUSY = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "TRANSACTION_TIMEOUT", "TRANS
 _NO_ANSWER = frozenset({"SERVER_ERROR", "HRANA_PROTO_ERROR", "HRANA_WEBSOCKET_ERROR", "HRANA_CLOSED_ERROR"})
 """The client's own names for what is no answer of the database."""
 
-_WRITES = frozenset({"publish", "claim", "ack", "nack", "extend"})
 _TOO_LARGE = frozenset({"SQLITE_TOOBIG", "ARGS_INVALID"})
 """A row, or a value alone, above the server's limit; there is no code for the latter, but our arguments are valid."""
 
@@ -90,10 +90,12 @@ class Script:
 
 def is_write(request: Call | Script) -> bool:
     """Tell whether a request needs the server's write lock. A script of one statement looks at something."""
-    return request.operation in _WRITES if isinstance(request, Call) else len(request.statements) > 1
+    return not request.operation.looks if isinstance(request, Call) else len(request.statements) > 1
 
 
-def delivered(request: Call | Script, *, repeatable: bool, patience: float | None = None) -> Program[Any]:
+def delivered(
+    request: RequestT, *, repeatable: bool, patience: float | None = None
+) -> Program[RequestT, AnswerT, AnswerT]:
     """Send a request until it has been answered, and return the answer.
 
     What was certainly not applied is sent again in any case, what may have been only if it is `repeatable`.
@@ -159,7 +161,7 @@ class Wire:
     @staticmethod
     def answer(request: Call | Script, results: Sequence[Any]) -> Any:
         """Return the rows of a call, or of each statement of a script."""
-        rows = [[row.astuple() for row in result.rows] for result in results]
+        rows = [[row.asdict() for row in result.rows] for result in results]
         return rows[0] if isinstance(request, Call) else rows
 
     def _statement(self, call: Call) -> Part:
@@ -193,7 +195,7 @@ class Wire:
             return self._unanswered("it stayed busy with other writers", uncertain=False, busy=True)
         if code in _NO_ANSWER:
             return self._unanswered(_excerpt(error.explanation), uncertain=True)
-        if code in _TOO_LARGE and isinstance(request, Call) and request.operation == "publish":
+        if code in _TOO_LARGE and isinstance(request, Call) and request.operation is PUBLISH:
             return EventTooLarge(None, None)
         if code == "SQLITE_FULL":
             return BackendFull("libsql", self._host, _excerpt(error.explanation))

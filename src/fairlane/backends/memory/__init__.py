@@ -1,0 +1,37 @@
+"""The in-memory backend: for tests and programs of one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.memory.executor import AsyncMemoryExecutor, MemoryCore, MemoryExecutor
+
+    return Backend(MemoryCore, MemoryExecutor, AsyncMemoryExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.memory.transports import AsyncInMemoryTransport, InMemoryTransport
+
+    return InMemoryTransport, AsyncInMemoryTransport
+
+
+MANIFEST = Manifest(
+    name="memory",
+    schemes=("memory",),
+    default_url="memory://",
+    load=_load,
+    transports=_transports,
+    capabilities=Capabilities(
+        "memory",
+        server="nothing",
+        reach="process",
+        durability="none",
+        clock="process",
+    ),
+)

@@ -17,11 +17,11 @@ from math import ceil
 from typing import Any, Literal, Self
 from uuid import uuid4
 
-from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.options import check_options
+from fairlane.backends.stored import QUEUE_STATUS, Call, ProcedureCore, Row, Rows
 from fairlane.contract import ALWAYS, CLIENT_REVISION, check_head_start
 from fairlane.errors import ConfigurationError
-from fairlane.program import Call
 
 PRIORITIES = 5
 _MICROSECONDS = 1_000_000
@@ -104,11 +104,11 @@ class MemoryStore(forks.Guarded):
         return group if group is not None and group.token == token else None
 
     def _revision(self) -> Rows:
-        return [(CLIENT_REVISION, CLIENT_REVISION)]
+        return [{"revision": CLIENT_REVISION, "serves": CLIENT_REVISION}]
 
     def _publish(self, p_group_id: str, p_event: str, p_priority: int, p_dedup_id: str | None) -> Rows:
         if p_dedup_id is not None and p_dedup_id in self._dedup:
-            return [(self._dedup[p_dedup_id],)]
+            return [{"seq": self._dedup[p_dedup_id]}]
         seq, now = next(self._seq), self.now()
         group = self._groups.get(p_group_id)
         if group is None:
@@ -118,7 +118,7 @@ class MemoryStore(forks.Guarded):
         group.messages.append(_Message(seq, p_event, p_dedup_id, now))
         if p_dedup_id is not None:
             self._dedup[p_dedup_id] = seq
-        return [(seq,)]
+        return [{"seq": seq}]
 
     def _claim(self, p_worker_id: str, p_visibility: float, p_min_priority: int) -> Rows:
         now = self.now()
@@ -130,8 +130,17 @@ class MemoryStore(forks.Guarded):
         group.attempts += 1
         self._place(group_id, group, now + ceil(p_visibility * _MICROSECONDS))
         head = group.messages[0]
-        row = (group_id, head.seq, head.event, group.token, group.attempts, head.published_at, group.ready_at)
-        return [row]
+        return [
+            {
+                "group_id": group_id,
+                "seq": head.seq,
+                "event": head.event,
+                "token": group.token,
+                "attempts": group.attempts,
+                "published_at": head.published_at,
+                "expires_at": group.ready_at,
+            }
+        ]
 
     def _ack(self, p_group_id: str, p_token: str) -> Rows:
         group = self._held(p_group_id, p_token)
@@ -148,7 +157,7 @@ class MemoryStore(forks.Guarded):
             self._sizes[group.priority] -= 1
             if not self._sizes[group.priority]:
                 self._lines[group.priority].clear()
-        return [(done.seq,)]
+        return [{"group_id": p_group_id}]
 
     def _nack(self, p_group_id: str, p_token: str, p_delay: float) -> Rows:
         group = self._held(p_group_id, p_token)
@@ -156,14 +165,14 @@ class MemoryStore(forks.Guarded):
             return []
         group.token, group.worker_id = None, None
         self._place(p_group_id, group, self.now() + ceil(p_delay * _MICROSECONDS))
-        return [(group.ready_at,)]
+        return [{"group_id": p_group_id}]
 
     def _extend(self, p_group_id: str, p_token: str, p_visibility: float) -> Rows:
         group = self._held(p_group_id, p_token)
         if group is None:
             return []
         self._place(p_group_id, group, self.now() + ceil(p_visibility * _MICROSECONDS))
-        return [(group.ready_at,)]
+        return [{"expires_at": group.ready_at}]
 
     def _state(self, group: _Group, now: int) -> str:
         if group.ready_at <= now:
@@ -174,26 +183,35 @@ class MemoryStore(forks.Guarded):
         now = self.now()
         states = [self._state(group, now) for group in self._groups.values()]
         times = [message.published_at for group in self._groups.values() for message in group.messages]
-        counts = [states.count(state) for state in ("ready", "in_flight", "parked")]
-        return [(p_queue, len(states), *counts, len(times), (now - min(times)) / 1e6 if times else None)]
+        return [
+            {
+                "queue": p_queue,
+                "groups": len(states),
+                "ready": states.count("ready"),
+                "in_flight": states.count("in_flight"),
+                "parked": states.count("parked"),
+                "messages": len(times),
+                "oldest_seconds": (now - min(times)) / 1e6 if times else None,
+            }
+        ]
 
     def _group_status(self, p_limit: int) -> Rows:
         now = self.now()
         line = heapq.nsmallest(p_limit, self._groups.items(), key=lambda item: (item[1].ready_at, item[1].turn))
         return list(self._group_rows(line, now))
 
-    def _group_rows(self, line: list[tuple[str, _Group]], now: int) -> Iterator[tuple[Any, ...]]:
+    def _group_rows(self, line: list[tuple[str, _Group]], now: int) -> Iterator[Row]:
         for group_id, group in line:
-            yield (
-                group_id,
-                self._state(group, now),
-                group.priority,
-                len(group.messages),
-                (now - group.messages[0].published_at) / 1e6,
-                group.worker_id,
-                group.attempts,
-                max(0, group.ready_at - now) / 1e6,
-            )
+            yield {
+                "group_id": group_id,
+                "state": self._state(group, now),
+                "priority": group.priority,
+                "depth": len(group.messages),
+                "oldest_seconds": (now - group.messages[0].published_at) / 1e6,
+                "worker_id": group.worker_id,
+                "attempts": group.attempts,
+                "ready_in_seconds": max(0, group.ready_at - now) / 1e6,
+            }
 
     def _message_status(self, p_group_id: str, p_limit: int) -> Rows:
         now = self.now()
@@ -202,17 +220,17 @@ class MemoryStore(forks.Guarded):
             return []
         leased = self._state(group, now) == "in_flight"
         return [
-            (
-                p_group_id,
-                message.seq,
-                "in_flight" if leased and position == 1 else "waiting",
-                position,
-                group.attempts if position == 1 else 0,
-                message.dedup_id,
-                message.published_at,
-                (now - message.published_at) / 1e6,
-                message.event,
-            )
+            {
+                "group_id": p_group_id,
+                "seq": message.seq,
+                "state": "in_flight" if leased and position == 1 else "waiting",
+                "position": position,
+                "attempts": group.attempts if position == 1 else 0,
+                "dedup_id": message.dedup_id,
+                "published_at": message.published_at,
+                "age_seconds": (now - message.published_at) / 1e6,
+                "event": message.event,
+            }
             for position, message in enumerate(itertools.islice(group.messages, p_limit), 1)
         ]
 
@@ -254,9 +272,9 @@ class MemoryExecutor:
     def execute(self, request: Call) -> Rows:
         """Perform one operation."""
         arguments = dict(request.arguments)
-        if request.operation == "queue_status":
+        if request.operation is QUEUE_STATUS:
             arguments["p_queue"] = self._queue
-        return self._store.perform(request.operation, arguments)
+        return self._store.perform(request.operation.name, arguments)
 
     def close(self) -> None:
         """Do nothing: the store belongs to the process."""
@@ -284,6 +302,3 @@ class AsyncMemoryExecutor:
 
     async def close(self) -> None:
         """Do nothing: the store belongs to the process."""
-
-
-BACKEND = Backend("memory", MemoryCore, MemoryExecutor, AsyncMemoryExecutor)

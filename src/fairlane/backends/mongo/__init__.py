@@ -1,0 +1,49 @@
+"""The MongoDB backend: a code-only adapter of single-document operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.targets import Choices, Target
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.mongo.core import MongoCore
+    from fairlane.backends.mongo.executor import AsyncMongoExecutor, MongoExecutor
+
+    return Backend(MongoCore, MongoExecutor, AsyncMongoExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.mongo.transports import AsyncMongoTransport, MongoTransport
+
+    return MongoTransport, AsyncMongoTransport
+
+
+def _target(url: str, choices: Choices) -> Target:
+    from fairlane.backends.mongo.target import MongoTarget
+
+    return MongoTarget(url, choices)
+
+
+MANIFEST = Manifest(
+    name="mongo",
+    schemes=("mongodb", "mongodb+srv"),
+    drivers=("pymongo",),
+    choices=frozenset({"head_start"}),
+    load=_load,
+    transports=_transports,
+    target=_target,
+    capabilities=Capabilities(
+        "mongo",
+        server="MongoDB >= 5.0",
+        resolution=1e-3,
+        tested_messages=300,  # the emulator that the suite runs on gets slow beyond that
+        differences={
+            1: "a publish that never returned may still come, with the next one to its group or with an idle claim",
+        },
+    ),
+)

@@ -43,7 +43,7 @@ from random import random
 from typing import Any, Literal
 from uuid import uuid4
 
-from fairlane.backends.base import Core
+from fairlane.backends.base import Claimed, Core
 from fairlane.backends.mongo.inspection import Inspection
 from fairlane.backends.mongo.publishing import PLACE, Publishing, after_tick
 from fairlane.backends.mongo.wire import (
@@ -57,6 +57,7 @@ from fairlane.backends.mongo.wire import (
     Delete,
     Document,
     FindOne,
+    Request,
     Update,
 )
 from fairlane.errors import LeaseLost
@@ -69,10 +70,10 @@ LOOKS = 32
 NOW = "$$NOW"  # the server's time when it received the command, everywhere the same within it
 
 
-class MongoCore(Publishing, Inspection, Core):
+class MongoCore(Publishing, Inspection, Core[Request, Any]):
     """The operations of one queue."""
 
-    def revision(self) -> Program[Revision | None]:
+    def revision(self) -> Program[Request, Any, Revision | None]:
         found: Document | None = yield FindOne(META, {"_id": QUEUE})
         if found is None or not found.get("revision"):
             return None
@@ -80,7 +81,7 @@ class MongoCore(Publishing, Inspection, Core):
 
     # claim
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Request, Any, Claimed | None]:
         floor = {"priority": {"$in": list(range(min_priority, 5))}}
         # $expr with $$NOW uses the index (jstests/…/now_variable.js of MongoDB), and $in with a sort merges its ranges
         # ("The ESR Guideline" in the manual), so the first entry of at most five ranges decides. A command that loses
@@ -111,7 +112,7 @@ class MongoCore(Publishing, Inspection, Core):
                 looks += 1
         return None
 
-    def _missed_one(self, floor: Document, min_priority: int) -> Program[bool]:
+    def _missed_one(self, floor: Document, min_priority: int) -> Program[Request, Any, bool]:
         """Tell whether something is deliverable after all, because groups moved while the claim looked for one."""
         line: list[Document] = [
             {"$match": floor},
@@ -135,7 +136,7 @@ class MongoCore(Publishing, Inspection, Core):
         yield from self.put_in_line(message, drawn)
         return True
 
-    def _lease_head(self, group: Document, token: str) -> Program[Lease | Literal[False] | None]:
+    def _lease_head(self, group: Document, token: str) -> Program[Request, Any, Claimed | Literal[False] | None]:
         """Return the lease on the group's head, False if the group was empty and is dropped, None if it is lost."""
         group_id = group["_id"]
         mine = {"_id": group_id, "token": token}
@@ -162,7 +163,7 @@ class MongoCore(Publishing, Inspection, Core):
 
     # ack, nack, extend
 
-    def ack(self, lease: Lease) -> Program[None]:
+    def ack(self, lease: Lease[Any]) -> Program[Request, Any, None]:
         change = {
             "token": None,
             "worker_id": None,
@@ -178,19 +179,19 @@ class MongoCore(Publishing, Inspection, Core):
         if not (yield from self.drop_if_empty(before["_id"], touched=before["touched"], acked=done)):
             yield from after_tick(started)
 
-    def nack(self, lease: Lease, delay: float) -> Program[None]:
+    def nack(self, lease: Lease[Any], delay: float) -> Program[Request, Any, None]:
         ready_at = {"$add": [NOW, _milliseconds(delay)]}
         yield from self._fenced(lease, {"token": None, "worker_id": None, "ready_at": ready_at})
         yield from after_tick(time.monotonic())
 
-    def extend(self, lease: Lease, visibility: float) -> Program[datetime]:
+    def extend(self, lease: Lease[Any], visibility: float) -> Program[Request, Any, datetime]:
         ready_at = {"$add": [NOW, _milliseconds(visibility)]}
         group = yield from self._fenced(lease, {"ready_at": ready_at}, after=True)
         yield from after_tick(time.monotonic())
         end: datetime = group["ready_at"]
         return end
 
-    def _fenced(self, lease: Lease, change: Document, *, after: bool = False) -> Program[Document]:
+    def _fenced(self, lease: Lease[Any], change: Document, *, after: bool = False) -> Program[Request, Any, Document]:
         """Change a group that the lease's token holds."""
         # str(): a lease may come from anywhere, and nothing else than text must get into a filter
         mine = {"_id": str(lease.group_id), "token": str(lease.token)}
@@ -205,9 +206,9 @@ def _milliseconds(seconds: float) -> int:
     return ceil(seconds * 1000)
 
 
-def _lease(group: Document, message: Document, attempts: int) -> Lease:
+def _lease(group: Document, message: Document, attempts: int) -> Claimed:
     token: Any = group["token"]
-    return Lease(
+    return Claimed(
         group_id=message["group_id"],
         event=message["event"],
         seq=int(message["_id"]),

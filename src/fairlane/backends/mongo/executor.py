@@ -14,11 +14,11 @@ import pymongo
 from pymongo.asynchronous.command_cursor import AsyncCommandCursor
 from pymongo.errors import DuplicateKeyError
 
-from fairlane.backends.base import Backend, check_options, translated
+from fairlane.backends.base import translated
 from fairlane.backends.mongo import address as clients
-from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.wire import Duplicate, Request
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.options import check_options
 from fairlane.errors import FairlaneError
 from fairlane.urls import host_of
 
@@ -124,6 +124,3 @@ class AsyncMongoExecutor(_Executor):
         """Close the client if it is ours."""
         if self._owned:
             await self._client.close()
-
-
-BACKEND = Backend("mongo", MongoCore, MongoExecutor, AsyncMongoExecutor)

@@ -18,6 +18,7 @@ from fairlane.backends.mongo.wire import (
     Document,
     Find,
     FindOne,
+    Request,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
@@ -38,7 +39,7 @@ class Inspection:
 
     queue: str
 
-    def check_there(self) -> Program[None]:
+    def check_there(self) -> Program[Request, Any, None]:
         """Tell a queue in which there is nothing from one that somebody has removed.
 
         Raises:
@@ -47,7 +48,7 @@ class Inspection:
         if (yield FindOne(META, {"_id": QUEUE}, fields=("_id",))) is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
 
-    def queue_status(self) -> Program[QueueStatus]:
+    def queue_status(self) -> Program[Request, Any, QueueStatus]:
         figures = {
             "_id": None,
             "groups": {"$sum": 1},
@@ -71,7 +72,7 @@ class Inspection:
             oldest_seconds=_seconds(messages[0]["oldest"], messages[0]["now"]) if messages else None,
         )
 
-    def group_status(self, limit: int) -> Program[list[GroupStatus]]:
+    def group_status(self, limit: int) -> Program[Request, Any, list[GroupStatus]]:
         # with the priorities named the index gives the order
         line: list[Document] = [
             {"$match": {"priority": {"$in": [0, 1, 2, 3, 4]}}},
@@ -90,7 +91,7 @@ class Inspection:
         backlogs = {row["_id"]: row for row in found}
         return [_group(group, backlogs.get(group["_id"])) for group in groups]
 
-    def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
+    def message_status(self, group_id: str, limit: int) -> Program[Request, Any, list[MessageStatus]]:
         found: list[Document] = yield Aggregate(GROUPS, [{"$match": {"_id": group_id}}, {"$limit": 1}, _WITH_NOW])
         if not found:
             yield from self.check_there()

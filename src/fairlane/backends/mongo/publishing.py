@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from fairlane.backends.mongo.wire import (
     GROUPS,
@@ -15,6 +16,7 @@ from fairlane.backends.mongo.wire import (
     Duplicate,
     FindOne,
     Insert,
+    Request,
     Update,
 )
 from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_HEAD_START
@@ -34,7 +36,7 @@ class Publishing:
 
     queue: str
 
-    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Request, Any, int]:
         while True:
             drawn = yield from self.draw()
             seq = int(drawn["seq"])
@@ -57,7 +59,7 @@ class Publishing:
                     return first
             # else the counter was set back, by hand or by a failover: draw the next
 
-    def draw(self) -> Program[Document]:
+    def draw(self) -> Program[Request, Any, Document]:
         """Draw a number that nobody else has, together with the server's time and the queue's choices."""
         change = {"$inc": {"seq": 1}, "$currentDate": {"at": True}}
         drawn: Document | None = yield Update(META, {"_id": QUEUE}, change, after=True)
@@ -65,7 +67,7 @@ class Publishing:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
         return drawn
 
-    def _first_with(self, dedup_id: str | None, drawn: Document) -> Program[int | None]:
+    def _first_with(self, dedup_id: str | None, drawn: Document) -> Program[Request, Any, int | None]:
         """Return the seq of the message with this id; None if it is finished, so that the id is free again."""
         first: Document | None = yield FindOne(MESSAGES, {"dedup_id": dedup_id}, fields=PLACE)
         if first is None:
@@ -77,7 +79,7 @@ class Publishing:
             return None
         return int(first["_id"])
 
-    def put_in_line(self, message: Document, drawn: Document) -> Program[Document | None]:
+    def put_in_line(self, message: Document, drawn: Document) -> Program[Request, Any, Document | None]:
         """Make sure that a message's group is in line, and leave `drawn`'s number in it; returns it as it was before.
 
         The place of a group that becomes non-empty is the time of its message, minus the queue's head start.
@@ -107,7 +109,7 @@ class Publishing:
             yield from after_tick(started)
         return before
 
-    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Program[bool]:
+    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Program[Request, Any, bool]:
         """Drop a free group without messages, if it is still what it was before one looks for messages."""
         if (yield FindOne(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
             return False
@@ -128,7 +130,7 @@ def place_of_new(message: Document, drawn: Document) -> datetime:
     return published_at - timedelta(seconds=float(head_start))
 
 
-def after_tick(since: float) -> Program[None]:
+def after_tick(since: float) -> Program[Request, Any, None]:
     """Let the server's clock tick at least once after `since`, a moment when it had given a place in line."""
     rest = since + TICK - time.monotonic()
     if rest > 0:

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import pymongo
@@ -20,6 +20,7 @@ from pymongo.errors import DuplicateKeyError
 from fairlane.backends.base import translated
 from fairlane.backends.mongo import address as clients
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE
+from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable
 from fairlane.urls import host_of
@@ -38,21 +39,12 @@ INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
 """By collection: name, fields and options. The default collation compares byte for byte."""
 
 
-class Choices(Protocol):
-    """What a migration is told, as far as MongoDB is concerned."""
-
-    @property
-    def queue(self) -> str: ...
-    @property
-    def head_start(self) -> str | None: ...
-
-
-class MongoTarget:
+class MongoTarget(LedgerTarget):
     """A queue in MongoDB as the migrations' ledger sees it."""
 
-    def __init__(self, url: str, settings: Choices) -> None:
-        self._queue = settings.queue
-        self._head_start = settings.head_start
+    def __init__(self, url: str, choices: Choices) -> None:
+        self._queue = choices.queue
+        self._head_start = choices.head_start
         self._host = host_of(url)
         self._client = clients.make(pymongo.MongoClient, url)
         self._database = clients.database_of(self._client, None)

@@ -1,0 +1,51 @@
+"""The Postgres backend: functions in the queue's schema, called through psycopg 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.targets import Choices, Target
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.postgres.executor import AsyncPostgresExecutor, PostgresCore, PostgresExecutor
+
+    return Backend(PostgresCore, PostgresExecutor, AsyncPostgresExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.postgres.transports import AsyncPostgresTransport, PostgresTransport
+
+    return PostgresTransport, AsyncPostgresTransport
+
+
+def _target(url: str, choices: Choices) -> Target:
+    from fairlane.backends.postgres.target import PostgresTarget
+
+    return PostgresTarget(url, choices)
+
+
+MANIFEST = Manifest(
+    name="postgres",
+    schemes=("postgresql", "postgres"),
+    drivers=("psycopg", "psycopg_pool"),
+    dialect="postgres",
+    choices=frozenset({"owner_role", "app_role", "reader_role", "head_start"}),
+    load=_load,
+    transports=_transports,
+    target=_target,
+    capabilities=Capabilities(
+        "postgres",
+        server="PostgreSQL >= 14",
+        strict_ties=False,
+        transactional_publish=True,
+        sql_views=True,
+        differences={
+            5: "groups given back by two transactions within one microsecond go in either order",
+            7: "index entries of finished work stay until vacuum removes them, which an open transaction delays",
+        },
+    ),
+)

@@ -14,11 +14,11 @@ import psycopg
 import psycopg_pool
 from psycopg import conninfo
 
-from fairlane.backends.base import Rows
 from fairlane.backends.postgres.errors import broken, check_encoding
 from fairlane.backends.postgres.spares import OwnAsyncConnection, OwnConnection, Spares
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.options import count, seconds
+from fairlane.backends.stored import Rows
 from fairlane.errors import TransportClosed
 
 Connection = psycopg.Connection[Any]

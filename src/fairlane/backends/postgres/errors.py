@@ -9,6 +9,7 @@ import psycopg
 import psycopg_pool
 from psycopg import conninfo
 
+from fairlane.backends.stored import PUBLISH, Operation
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -98,9 +99,9 @@ def for_migration(error: BaseException, host: str) -> Exception | None:
     return undone(error, host) or translate(error, host)
 
 
-def for_operation(error: psycopg.Error, operation: str) -> Exception | None:
+def for_operation(error: psycopg.Error, operation: Operation) -> Exception | None:
     """Return what an error means for one operation in particular; None if nothing."""
-    if operation != "publish":
+    if operation is not PUBLISH:
         return None
     if error.sqlstate in {_MALFORMED_TEXT, "22P05", "54001"}:
         return EventEncodingError(f"PostgreSQL does not take it as JSON: {_text(error)}")
@@ -116,11 +117,11 @@ def undone(error: psycopg.Error, host: str) -> Exception | None:
     return BackendUnavailable("postgres", host, f"{_text(error)} (nothing was changed)")
 
 
-def lost_lease(error: psycopg.Error, operation: str) -> bool:
+def lost_lease(error: psycopg.Error, operation: Operation) -> bool:
     """Tell whether the server says that a token does not hold; one that is not even a UUID never held."""
     if error.sqlstate == LEASE_LOST:
         return True
-    return error.sqlstate == _MALFORMED_TEXT and operation in {"ack", "nack", "extend"}
+    return error.sqlstate == _MALFORMED_TEXT and operation.fenced
 
 
 def broken(error: psycopg.Error) -> bool:

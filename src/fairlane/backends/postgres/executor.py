@@ -10,11 +10,10 @@ from typing import Any, Self
 import psycopg
 import psycopg_pool
 
-from fairlane.backends.base import Backend, LeaseGone, ProcedureCore, Rows, check_options
+from fairlane.backends.base import LeaseGone
 from fairlane.backends.postgres.connections import (
     AsyncLender,
     AsyncOwnPool,
-    Connection,
     Lender,
     Opening,
     OwnPool,
@@ -22,9 +21,7 @@ from fairlane.backends.postgres.connections import (
 from fairlane.backends.postgres.errors import (
     NOT_THERE,
     UNDONE,
-    check_encoding,
     check_url,
-    for_migration,
     for_operation,
     host_in,
     lost_lease,
@@ -32,13 +29,12 @@ from fairlane.backends.postgres.errors import (
     undone,
 )
 from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
+from fairlane.backends.shared.options import check_options
+from fairlane.backends.stored import CLAIM, OPERATIONS, REVISION, Call, Operation, ProcedureCore, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
-from fairlane.program import Call
 from fairlane.templates import ident
 from fairlane.urls import host_of
-
-__all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
 
 TRIES = 5
 """How often a claim is made that others keep from its end."""
@@ -52,29 +48,29 @@ def _micros(column: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def statements(queue: str) -> Mapping[str, str]:
+def statements(queue: str) -> Mapping[Operation, str]:
     """Return the text of each operation, with psycopg's placeholders."""
     schema = ident(queue)
     # the types are said, since an application may have told psycopg to send str as text, which is no json and no uuid
     texts = {
         "revision": "select revision, serves from @.revision()",
         "publish": "select @.publish(%(p_group_id)s::text, %(p_event)s::json, %(p_priority)s::integer,"
-        " %(p_dedup_id)s::text)",
-        "claim": f"select group_id, seq, event::text, token::text, attempts, {_micros('published_at')},"
-        f" {_micros('expires_at')} from @.claim(%(p_worker_id)s::text, %(p_visibility)s::float8,"
+        " %(p_dedup_id)s::text) as seq",
+        "claim": f"select group_id, seq, event::text, token::text, attempts, {_micros('published_at')} as published_at,"
+        f" {_micros('expires_at')} as expires_at from @.claim(%(p_worker_id)s::text, %(p_visibility)s::float8,"
         " %(p_min_priority)s::integer)",
         "ack": "select @.ack(%(p_group_id)s::text, %(p_token)s::uuid)",
         "nack": "select @.nack(%(p_group_id)s::text, %(p_token)s::uuid, %(p_delay)s::float8)",
-        "extend": f"select {_micros('expires_at')} from"
+        "extend": f"select {_micros('expires_at')} as expires_at from"
         " @.extend(%(p_group_id)s::text, %(p_token)s::uuid, %(p_visibility)s::float8) as expires_at",
         "queue_status": "select queue, groups, ready, in_flight, parked, messages, oldest_seconds from @.queue_status",
         "group_status": "select group_id, state, priority, depth, oldest_seconds, worker_id, attempts,"
         " ready_in_seconds from @.group_status limit %(p_limit)s",  # the view itself is in the order of the line
         "message_status": "select group_id, seq, state, position, attempts, dedup_id,"
-        f" {_micros('published_at')}, age_seconds, event::text from @.message_status"
+        f" {_micros('published_at')} as published_at, age_seconds, event::text from @.message_status"
         " where group_id = %(p_group_id)s order by position limit %(p_limit)s",
     }
-    return MappingProxyType({name: text.replace("@", schema) for name, text in texts.items()})
+    return MappingProxyType({each: texts[each.name].replace("@", schema) for each in OPERATIONS})
 
 
 class PostgresCore(ProcedureCore):
@@ -95,14 +91,14 @@ class _Requests:
         PostgreSQL locks without regard to `skip locked`; so two that passed over groups of open publishers may wait for
         each other. One of them was given up then, and has changed nothing.
         """
-        return request.operation == "claim" and tries < TRIES and not self._joins and error.sqlstate in UNDONE
+        return request.operation is CLAIM and tries < TRIES and not self._joins and error.sqlstate in UNDONE
 
     def answer(self, error: psycopg.Error, request: Call) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
         if lost_lease(error, request.operation):
             raise LeaseGone() from error
         if error.sqlstate in NOT_THERE:
-            if request.operation == "revision":
+            if request.operation is REVISION:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
         known = for_operation(error, request.operation) or translate(error, self._host)
@@ -205,19 +201,3 @@ def _host(connection: psycopg.BaseConnection[Any]) -> str:
 
 def _unfit(client: Any, wanted: str) -> ConfigurationError:
     return ConfigurationError(f"postgres takes {wanted} here, not {type(client).__name__}")
-
-
-def open_for_migration(url: str, *, create: bool) -> Connection:
-    """Open the connection that a migration runs on."""
-    check_url(url)
-    opening = Opening(url, prepare_threshold=None)
-    connection = psycopg.connect(url, **opening.arguments | {"autocommit": False})
-    try:
-        check_encoding(connection)
-    except ConfigurationError:
-        connection.close()
-        raise
-    return connection
-
-
-BACKEND = Backend("postgres", PostgresCore, PostgresExecutor, AsyncPostgresExecutor)

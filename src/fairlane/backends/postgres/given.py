@@ -6,24 +6,24 @@ import asyncio
 import os
 
 import psycopg
-from psycopg.rows import tuple_row
+from psycopg.rows import dict_row
 
-from fairlane.backends.base import Rows
 from fairlane.backends.postgres.connections import Arguments, AsyncConnection, AsyncPool, Connection, Pool
 from fairlane.backends.postgres.errors import broken, check_encoding
 from fairlane.backends.shared import forks
+from fairlane.backends.stored import Rows
 
 OWN = "a pool or connection of its own"
 
 
 def rows_of(connection: Connection, text: str, arguments: Arguments) -> Rows:
     """Run one statement, whatever rows the application likes to get."""
-    return psycopg.Cursor(connection, row_factory=tuple_row).execute(text, arguments).fetchall()
+    return psycopg.Cursor(connection, row_factory=dict_row).execute(text, arguments).fetchall()
 
 
 async def async_rows_of(connection: AsyncConnection, text: str, arguments: Arguments) -> Rows:
     """The same for asyncio."""
-    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    cursor = psycopg.AsyncCursor(connection, row_factory=dict_row)
     await cursor.execute(text, arguments)
     return await cursor.fetchall()
 

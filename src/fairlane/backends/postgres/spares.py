@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import psycopg
-from psycopg.rows import tuple_row
+from psycopg.rows import dict_row
 
 KEEP_SECONDS = 60.0
 """Seconds after which a connection that was kept out of its pool goes back into it, once."""
@@ -44,7 +44,7 @@ class OwnConnection(psycopg.Connection[Any], Kept):
 
     @cached_property
     def calls(self) -> psycopg.Cursor[Any]:
-        return psycopg.Cursor(self, row_factory=tuple_row)
+        return psycopg.Cursor(self, row_factory=dict_row)
 
 
 class OwnAsyncConnection(psycopg.AsyncConnection[Any], Kept):
@@ -52,7 +52,7 @@ class OwnAsyncConnection(psycopg.AsyncConnection[Any], Kept):
 
     @cached_property
     def calls(self) -> psycopg.AsyncCursor[Any]:
-        return psycopg.AsyncCursor(self, row_factory=tuple_row)
+        return psycopg.AsyncCursor(self, row_factory=dict_row)
 
 
 C = TypeVar("C", bound=Kept)

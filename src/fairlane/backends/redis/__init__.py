@@ -1,0 +1,48 @@
+"""The Redis and Valkey backend: a function library for each queue, alone or as a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.targets import Choices, Target
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.redis.executor import AsyncRedisExecutor, RedisCore, RedisExecutor
+
+    return Backend(RedisCore, RedisExecutor, AsyncRedisExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.redis.transports import AsyncRedisTransport, RedisTransport
+
+    return RedisTransport, AsyncRedisTransport
+
+
+def _target(url: str, choices: Choices) -> Target:
+    from fairlane.backends.redis.target import RedisTarget
+
+    return RedisTarget(url, choices)
+
+
+MANIFEST = Manifest(
+    name="redis",
+    schemes=("redis", "rediss", "redis+cluster", "rediss+cluster"),
+    drivers=("redis",),
+    dialect="redis",
+    choices=frozenset({"head_start"}),
+    load=_load,
+    transports=_transports,
+    target=_target,
+    capabilities=Capabilities(
+        "redis",
+        server="Redis or Valkey >= 7",
+        differences={
+            2: "per primary: replication is asynchronous, so a failover may forget the newest changes",
+            3: "per primary, as promise 2",
+        },
+    ),
+)

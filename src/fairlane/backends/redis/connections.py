@@ -20,8 +20,8 @@ from redis.client import NEVER_DECODE
 from fairlane.backends.redis import address as addresses
 from fairlane.backends.redis.wire import Calls
 from fairlane.backends.shared import forks
+from fairlane.backends.stored import Call
 from fairlane.errors import TransportClosed
-from fairlane.program import Call
 
 FRESH = 0.02
 """Seconds for which a connection is used again without looking whether the server has closed it meanwhile."""

@@ -13,13 +13,15 @@ from typing import Any, Self
 import redis
 import redis.asyncio
 
-from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options, translated
+from fairlane.backends.base import translated
 from fairlane.backends.redis import address as addresses
 from fairlane.backends.redis import connections as lines
 from fairlane.backends.redis.wire import Calls, Refused, revision_rows, rows_of, translate
+from fairlane.backends.shared.options import check_options
+from fairlane.backends.stored import REVISION, Call, Operation, ProcedureCore, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
-from fairlane.program import Call, Program
+from fairlane.program import Program
 
 
 class RedisCore(ProcedureCore):
@@ -27,13 +29,13 @@ class RedisCore(ProcedureCore):
 
     client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
 
-    def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
         """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""
         try:
-            return (yield from super()._call(operation, arguments))
+            return (yield from super().call(operation, arguments))
         except Refused as caught:
             refused = caught
-        if operation == "revision":
+        if operation is REVISION:
             return []
         if (yield from self.revision()) is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from refused.__cause__
@@ -56,8 +58,8 @@ class _Options:
     def closed(self) -> BackendUnavailable:
         return BackendUnavailable("redis", self._host, "this transport was closed during the call")
 
-    def rows(self, operation: str, reply: Any) -> Rows:
-        if operation == "revision":
+    def rows(self, operation: Operation, reply: Any) -> Rows:
+        if operation is REVISION:
             return revision_rows(reply, allow_eviction=self._allow_eviction)
         return rows_of(operation, reply)
 
@@ -175,6 +177,3 @@ class AsyncRedisExecutor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._owned:
             await self._line.close()
-
-
-BACKEND = Backend("redis", RedisCore, RedisExecutor, AsyncRedisExecutor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import redis
@@ -17,6 +17,7 @@ import redis
 from fairlane.backends.base import translated
 from fairlane.backends.redis import address as addresses
 from fairlane.backends.redis.wire import Refused, check_policy, code_of, keys_of, library_of, translate
+from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
@@ -24,23 +25,14 @@ LOCK_SECONDS = 60
 _UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
-class Choices(Protocol):
-    """What a migration is told, as far as Redis is concerned."""
-
-    @property
-    def queue(self) -> str: ...
-    @property
-    def head_start(self) -> str | None: ...
-
-
-class RedisTarget:
+class RedisTarget(LedgerTarget):
     """A queue in Redis as the migrations' ledger sees it."""
 
-    def __init__(self, url: str, settings: Choices) -> None:
+    def __init__(self, url: str, choices: Choices) -> None:
         self._address = addresses.parse(url)
-        self._head_start = settings.head_start
-        self._library = library_of(settings.queue)
-        self._keys = keys_of(settings.queue)
+        self._head_start = choices.head_start
+        self._library = library_of(choices.queue)
+        self._keys = keys_of(choices.queue)
         self._meta = self._keys[0]
         self._made: Any = None
 

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import redis
 
-from fairlane.backends.base import LeaseGone, Rows
+from fairlane.backends.base import LeaseGone
+from fairlane.backends.stored import (
+    ACK,
+    CLAIM,
+    EXTEND,
+    GROUP_STATUS,
+    MESSAGE_STATUS,
+    NACK,
+    PUBLISH,
+    QUEUE_STATUS,
+    REVISION,
+    Call,
+    Operation,
+    Row,
+    Rows,
+)
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -17,7 +32,6 @@ from fairlane.errors import (
     ConfigurationError,
     FairlaneError,
 )
-from fairlane.program import Call
 from fairlane.templates import environment
 
 BACKEND_NAME = "redis"
@@ -60,26 +74,26 @@ def _micros(seconds: float) -> int:
     return math.ceil(seconds * _MICROSECONDS)
 
 
-_ARGV: dict[str, Callable[[Arguments], tuple[Argument, ...]]] = {
-    "revision": lambda a: (),
-    "publish": lambda a: (
+_ARGV: dict[Operation, Callable[[Arguments], tuple[Argument, ...]]] = {
+    REVISION: lambda a: (),
+    PUBLISH: lambda a: (
         _text(a, "p_group_id"),
         _text(a, "p_event"),
         a["p_priority"],
         _text(a, "p_dedup_id"),
     ),
-    "claim": lambda a: (
+    CLAIM: lambda a: (
         _text(a, "p_worker_id"),
         _micros(a["p_visibility"]),
         a["p_min_priority"],
         _text(a, "p_token"),
     ),
-    "ack": lambda a: (_text(a, "p_group_id"), _text(a, "p_token")),
-    "nack": lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_delay"])),
-    "extend": lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_visibility"])),
-    "queue_status": lambda a: (),
-    "group_status": lambda a: (a["p_limit"],),
-    "message_status": lambda a: (_text(a, "p_group_id"), a["p_limit"]),
+    ACK: lambda a: (_text(a, "p_group_id"), _text(a, "p_token")),
+    NACK: lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_delay"])),
+    EXTEND: lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_visibility"])),
+    QUEUE_STATUS: lambda a: (),
+    GROUP_STATUS: lambda a: (a["p_limit"],),
+    MESSAGE_STATUS: lambda a: (_text(a, "p_group_id"), a["p_limit"]),
 }
 
 
@@ -89,9 +103,9 @@ def _bulk(argument: Argument) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
-def _command(operation: str) -> str:
+def _command(operation: Operation) -> str:
     """Return the command for a function; for those that only look, the one that needs no right to write."""
-    return "FCALL_RO" if operation == "revision" or operation.endswith("_status") else "FCALL"
+    return "FCALL_RO" if operation.looks else "FCALL"
 
 
 class Calls:
@@ -101,8 +115,8 @@ class Calls:
         keys = keys_of(queue)
         self.key = keys[0]
         encoded = [key.encode() for key in keys]
-        self._fixed: dict[str, tuple[Argument, ...]] = {
-            operation: (_command(operation), f"{queue}_{operation}".encode(), len(keys), *encoded)
+        self._fixed: dict[Operation, tuple[Argument, ...]] = {
+            operation: (_command(operation), f"{queue}_{operation.name}".encode(), len(keys), *encoded)
             for operation in _ARGV
         }
 
@@ -132,59 +146,42 @@ def _claimed(reply: Any) -> Rows:
         return []
     group_id, event, facts = reply
     seq, token, attempts, published_at, expires_at = facts.decode().split(" ")
-    return [(group_id.decode(), int(seq), event.decode(), token, int(attempts), published_at, expires_at)]
+    row = (group_id.decode(), seq, event.decode(), token, attempts, published_at, expires_at)
+    return [dict(zip(CLAIM.columns, row, strict=True))]
 
 
-def _queue_row(reply: Any) -> Rows:
-    queue, *counts, age = reply
-    return [(queue.decode(), *counts, _seconds(age))]
-
-
-def _group_rows(reply: Any) -> Rows:
-    return [
-        (
-            group_id.decode(),
-            state.decode(),
-            priority,
-            depth,
-            _seconds(age),
-            _str(worker_id),
-            attempts,
-            wait / _MICROSECONDS,
-        )
-        for group_id, state, priority, depth, age, worker_id, attempts, wait in reply
-    ]
-
-
-def _message_rows(reply: Any) -> Rows:
-    return [
-        (
-            group_id.decode(),
-            seq,
-            state.decode(),
-            position,
-            attempts,
-            _str(dedup_id),
-            published_at,
-            age / _MICROSECONDS,
-            _str(event),
-        )
-        for group_id, seq, state, position, attempts, dedup_id, published_at, age, event in reply
-    ]
-
-
-_ROWS: dict[str, Callable[[Any], Rows]] = {
-    "claim": _claimed,
-    "queue_status": _queue_row,
-    "group_status": _group_rows,
-    "message_status": _message_rows,
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "queue": _str,
+    "group_id": _str,
+    "state": _str,
+    "worker_id": _str,
+    "dedup_id": _str,
+    "event": _str,
+    "revision": _str,
+    "serves": _str,
+    "oldest_seconds": _seconds,
+    "ready_in_seconds": _seconds,
+    "age_seconds": _seconds,
 }
+"""Columns that the functions return in another form: texts as bytes, seconds as microseconds."""
 
 
-def rows_of(operation: str, reply: Any) -> Rows:
+def _row(operation: Operation, values: Sequence[Any]) -> Row:
+    return {
+        name: _CONVERT[name](value) if name in _CONVERT else value
+        for name, value in zip(operation.columns, values, strict=True)
+    }
+
+
+def rows_of(operation: Operation, reply: Any) -> Rows:
     """Return the rows that a core expects from the reply to one of its requests; texts come as bytes."""
-    convert = _ROWS.get(operation)
-    return [(reply,)] if convert is None else convert(reply)
+    if operation is CLAIM:
+        return _claimed(reply)
+    if operation is QUEUE_STATUS:
+        return [_row(operation, reply)]
+    if operation in (GROUP_STATUS, MESSAGE_STATUS):
+        return [_row(operation, values) for values in reply]
+    return [{operation.columns[0]: reply}]
 
 
 def revision_rows(reply: Any, *, allow_eviction: bool) -> Rows:
@@ -193,10 +190,10 @@ def revision_rows(reply: Any, *, allow_eviction: bool) -> Rows:
     Raises:
         ConfigurationError: its eviction policy is another than `noeviction`, or unknown.
     """
-    found, serves, _, policy = (_str(value) for value in reply)
+    found, serves, _, policy = reply
     if found is not None:
-        check_policy(policy, allow_eviction=allow_eviction)
-    return [(found, serves)]
+        check_policy(_str(policy), allow_eviction=allow_eviction)
+    return [_row(REVISION, (found, serves))]
 
 
 def check_policy(policy: str | None, *, allow_eviction: bool) -> None:

@@ -1,0 +1,51 @@
+"""The rqlite backend: a cluster of SQLite databases behind HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.targets import Choices, Target
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.rqlite.executor import AsyncRqliteExecutor, RqliteCore, RqliteExecutor
+
+    return Backend(RqliteCore, RqliteExecutor, AsyncRqliteExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.rqlite.transports import AsyncRqliteTransport, RqliteTransport
+
+    return RqliteTransport, AsyncRqliteTransport
+
+
+def _target(url: str, choices: Choices) -> Target:
+    from fairlane.backends.rqlite.target import RqliteTarget
+
+    return RqliteTarget(url, choices)
+
+
+MANIFEST = Manifest(
+    name="rqlite",
+    schemes=("rqlite", "rqlites"),
+    drivers=("requests", "httpx"),
+    dialect="sqlite",
+    choices=frozenset({"head_start"}),
+    load=_load,
+    transports=_transports,
+    target=_target,
+    capabilities=Capabilities(
+        "rqlite",
+        server="rqlite >= 8.43",
+        durability="always",
+        resolution=0.11,  # 0.0864, a millionth of a day, and what two roundings add
+        sql_views=True,
+        tested_messages=2_000,
+        differences={
+            4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
+        },
+    ),
+)

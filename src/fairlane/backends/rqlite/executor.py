@@ -16,19 +16,17 @@ import requests
 import requests.adapters
 import urllib3
 
-from fairlane.backends.base import Backend, Rows
 from fairlane.backends.rqlite.address import Address, locate
 from fairlane.backends.rqlite.wire import Batch, Refused, Wire, delivered
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.sqlite_statements import SentTwiceCore
+from fairlane.backends.stored import REVISION, Call, Operation, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady, TransportClosed
-from fairlane.program import Call, Program
+from fairlane.program import Program
 
 CONNECTIONS = 64
 """How many are kept, and on the asyncio side how many there may be; further calls wait there for their turn."""
-
-_NEVER_TWICE = frozenset({"ack", "nack"})
 
 
 class RqliteCore(SentTwiceCore):
@@ -40,17 +38,17 @@ class RqliteCore(SentTwiceCore):
     and would look like somebody else's doing.
     """
 
-    def _call(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Program[Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
         request = Call(operation, arguments or {})
         # asked once at start-up, where operations.start does the waiting; else with the first operation
-        patience = 0.0 if operation == "revision" else None
+        patience = 0.0 if operation is REVISION else None
         for _ in range(2):
             try:
-                rows: Rows = yield from delivered(request, repeatable=operation not in _NEVER_TWICE, patience=patience)
+                rows: Rows = yield from delivered(request, repeatable=operation.repeatable, patience=patience)
                 return rows
             except Refused as refused:
                 error = refused.error
-            if operation == "revision":
+            if operation is REVISION:
                 break
             if (yield from self.revision()) is None:
                 raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
@@ -213,6 +211,3 @@ def _never_connected(error: requests.RequestException) -> bool:
     if isinstance(reason, urllib3.exceptions.SSLError):
         return isinstance(reason.args[0] if reason.args else None, ssl.SSLCertVerificationError)
     return isinstance(reason, urllib3.exceptions.NewConnectionError)
-
-
-BACKEND = Backend("rqlite", RqliteCore, RqliteExecutor, AsyncRqliteExecutor)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from fairlane.backends.base import Rows
 from fairlane.backends.rqlite.executor import RqliteExecutor
 from fairlane.backends.rqlite.wire import Batch, Refused, delivered
-from fairlane.backends.shared.sqlite_target import Choices, FamilyTarget
+from fairlane.backends.shared.sqlite_target import FamilyTarget
+from fairlane.backends.stored import Rows
+from fairlane.backends.targets import Choices
 from fairlane.program import run
 
 _CURL = """\
@@ -24,8 +25,8 @@ class RqliteTarget(FamilyTarget):
 
     refused: ClassVar[type[Refused]] = Refused
 
-    def __init__(self, url: str, settings: Choices) -> None:
-        super().__init__(settings.queue, RqliteExecutor.from_url(url, settings.queue))
+    def __init__(self, url: str, choices: Choices) -> None:
+        super().__init__(choices.queue, RqliteExecutor.from_url(url, choices.queue))
 
     def send(self, statements: Sequence[str], *, reads: bool = False, patience: float | None = None) -> list[Rows]:
         """Carry out statements in one request, and return the rows of each."""

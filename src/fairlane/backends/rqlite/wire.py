@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlane.backends.base import Rows
 from fairlane.backends.rqlite.address import Address, Nodes, node_of
-from fairlane.backends.shared.sqlite_statements import Statements
+from fairlane.backends.shared.sqlite_statements import EXISTS, Statements
+from fairlane.backends.stored import REVISION, Call, Operation, Rows
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -25,8 +25,7 @@ from fairlane.errors import (
     EventTooLarge,
     FairlaneError,
 )
-from fairlane.program import Call, Program, Sleep
-from fairlane.templates import literal
+from fairlane.program import AnswerT, Program, RequestT, Sleep
 
 OLDEST = (8, 43)
 """The oldest rqlite whose source was consulted. Before 8.33 each node had a time of its own in 'now'."""
@@ -34,8 +33,10 @@ OLDEST = (8, 43)
 PAUSE = (0.05, 0.5)
 """Seconds before the second round of tries, and at most."""
 
-_READS = frozenset({"revision", "queue_status", "group_status", "message_status", "finished"})
-_CLOCK = Call("clock")
+_CLOCK = Call(Operation("clock", ()), {})
+"""Writes the time into a setting, for the operation that follows in the same request."""
+
+_EXISTS = Call(EXISTS, {})
 _NO_LEADER = b"leader not found"
 _VERSION_HEADER = "x-rqlite-version"
 
@@ -88,7 +89,9 @@ class Batch:
     reads: bool = False
 
 
-def delivered(request: Call | Batch, *, repeatable: bool, patience: float | None = None) -> Program[Any]:
+def delivered(
+    request: RequestT, *, repeatable: bool, patience: float | None = None
+) -> Program[RequestT, AnswerT, AnswerT]:
     """Send a request until a leader has answered it, and return the answer.
 
     What was certainly not applied is sent again in any case: to another node at once, and when all have had their
@@ -134,9 +137,6 @@ class Wire:
         self.address = address
         self.nodes = Nodes(address.nodes)
         self._statements = Statements(queue, "rqlite")
-        settings = literal(f"{queue}_settings")
-        # rqlite says "no such table" in words only, so whether the queue is there is a question of its own
-        self._is_there = f"select count(*) from sqlite_master where type = 'table' and name = {settings}"
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if address.authorization:
             self._headers["Authorization"] = address.authorization
@@ -151,10 +151,10 @@ class Wire:
             statements: Sequence[tuple[str, Mapping[str, Any]]] = request.statements
             reads = request.reads
         else:
-            reads = request.operation in _READS
+            reads = request.operation.looks
             statements = [(self._statements[request], request.arguments)]
-            if request.operation == "revision":
-                statements = [(self._is_there, {}), *statements]
+            if request.operation is REVISION:
+                statements = [(self._statements[_EXISTS], {}), *statements]
             elif not reads:
                 statements = [(self._statements[_CLOCK], {}), *statements]
         body = [[sql, _parameters(values)] if values else [sql] for sql, values in statements]
@@ -181,11 +181,13 @@ class Wire:
             self._check_version(headers.get(_VERSION_HEADER, ""))
             if isinstance(request, Batch):
                 return [self._rows(result) for result in results]
-            if request.operation == "revision" and self._rows(results[0]) == [[0]]:
+            if request.operation is REVISION and not self._rows(results[0])[0]["found"]:
                 return []
             rows = self._rows(results[-1])
             if "columns" not in results[-1]:
-                raise RqliteError(f"rqlite at {_shown(node)} has carried out {request.operation}, but returns no rows")
+                raise RqliteError(
+                    f"rqlite at {_shown(node)} has carried out {request.operation.name}, but returns no rows"
+                )
             return rows
         if status in (301, 302, 307, 308):
             leader = self._leader(node, headers.get("location", ""))
@@ -247,12 +249,11 @@ class Wire:
     def _rows(self, result: Mapping[str, Any]) -> Rows:
         if "error" in result:
             raise Refused(self._sql_error(str(result["error"])))
-        rows: list[list[Any]] = result.get("values") or []
-        # a REAL without a fraction arrives as an integer
-        reals = [at for at, name in enumerate(result.get("columns") or []) if name.endswith("_seconds")]
-        for row in rows:
-            for at in reals:
-                row[at] = None if row[at] is None else float(row[at])
+        columns: list[str] = result.get("columns") or []
+        rows = [dict(zip(columns, values, strict=True)) for values in result.get("values") or []]
+        reals = [name for name in columns if name.endswith("_seconds")]
+        for row in rows:  # a REAL without a fraction arrives as an integer
+            row.update({name: float(row[name]) for name in reals if row[name] is not None})
         return rows
 
     def _sql_error(self, text: str) -> FairlaneError:

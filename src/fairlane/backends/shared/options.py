@@ -45,3 +45,15 @@ def ca_file(value: Any) -> str | None:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"ca_file is not a readable file of certificates (PEM): {value!r}: {error}") from error
     return str(value)
+
+
+def check_options(backend: str, options: dict[str, Any], known: tuple[str, ...] = ()) -> None:
+    """Refuse options that a backend does not have.
+
+    Raises:
+        ConfigurationError: naming them, and those that it has.
+    """
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        has = f"it takes {', '.join(known)}" if known else "it takes none"
+        raise ConfigurationError(f"{backend} has no option {', '.join(unknown)}; {has}")

@@ -6,12 +6,13 @@ that somebody else was quicker with, fails as a whole; what counts then is where
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from fairlane.backends.base import Rows
+from fairlane.backends.stored import Rows
+from fairlane.backends.targets import LedgerTarget
 from fairlane.errors import ConfigurationError
 from fairlane.templates import ident, literal, render, split_sqlite
 
@@ -19,14 +20,7 @@ STARTUP_PATIENCE = 5.0
 """Seconds for which a migration waits for a server that is not up yet, or a cluster that has no leader."""
 
 
-class Choices(Protocol):
-    """What a migration is told, as far as these backends are concerned."""
-
-    @property
-    def queue(self) -> str: ...
-
-
-class FamilyTarget(ABC):
+class FamilyTarget(LedgerTarget):
     """A queue as the migrations' ledger sees it."""
 
     refused: ClassVar[type[Any]]
@@ -64,11 +58,11 @@ class FamilyTarget(ABC):
         if not self._has_table(self._table, patience):
             return None
         rows = self._look(f"select version_num from {ident(self._table)}", patience)
-        return str(rows[0][0]) if rows else None
+        return str(rows[0]["version_num"]) if rows else None
 
     def _has_table(self, name: str, patience: float | None = None) -> bool:
-        query = f"select count(*) from sqlite_master where type = 'table' and name = {literal(name)}"
-        return bool(self._look(query, patience)[0][0])
+        query = f"select count(*) as found from sqlite_master where type = 'table' and name = {literal(name)}"
+        return bool(self._look(query, patience)[0]["found"])
 
     def _look(self, query: str, patience: float | None) -> Rows:
         try:

@@ -1,0 +1,48 @@
+"""The SQLite backend: one file, shared by the threads and processes of one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.backends.base import Backend
+from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.targets import Choices, Target
+from fairlane.capabilities import Capabilities
+
+
+def _load() -> Backend[Any, Any]:
+    from fairlane.backends.sqlite.executor import AsyncSqliteExecutor, SqliteCore, SqliteExecutor
+
+    return Backend(SqliteCore, SqliteExecutor, AsyncSqliteExecutor)
+
+
+def _transports() -> TransportClasses:
+    from fairlane.backends.sqlite.transports import AsyncSqliteTransport, SqliteTransport
+
+    return SqliteTransport, AsyncSqliteTransport
+
+
+def _target(url: str, choices: Choices) -> Target:
+    from fairlane.backends.sqlite.target import SqliteTarget
+
+    return SqliteTarget(url, choices)
+
+
+MANIFEST = Manifest(
+    name="sqlite",
+    schemes=("sqlite",),
+    dialect="sqlite",
+    choices=frozenset({"head_start"}),
+    load=_load,
+    transports=_transports,
+    target=_target,
+    capabilities=Capabilities(
+        "sqlite",
+        server="SQLite >= 3.35 (part of Python)",
+        reach="machine",
+        durability="always",
+        clock="process",
+        resolution=1e-3,
+        sql_views=True,
+    ),
+)

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import aiosqlite
 
-from fairlane.backends.base import Rows
 from fairlane.backends.shared import forks
 from fairlane.backends.sqlite.file import Opener, primary_code
+from fairlane.backends.stored import Rows
 from fairlane.errors import ConfigurationError, TransportClosed
 
 _LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -119,7 +119,7 @@ class GivenLane:
         with self._lock, usable():
             begin = implicit_begin(self._connection)
             cursor = self._connection.cursor()
-            cursor.row_factory = None
+            cursor.row_factory = sqlite3.Row
             try:
                 if begin:
                     cursor.execute(begin)
@@ -257,7 +257,12 @@ class GivenAsyncLane:
         try:
             if begin:
                 await self._connection.execute_fetchall(begin)
-            return await answered(self._connection, sql, arguments, counts)
+            async with self._connection.execute(sql, arguments) as cursor:
+                cursor.row_factory = sqlite3.Row
+                if counts:
+                    return [{"changes": cursor.rowcount}] if cursor.rowcount > 0 else ()
+                rows: Any = await cursor.fetchall()
+                return list(rows)
         except BaseException:
             if begin and self._connection.in_transaction:
                 await self._connection.rollback()
@@ -290,7 +295,7 @@ def answer_of(cursor: sqlite3.Cursor, counts: bool) -> Rows:
     """
     try:
         if counts:
-            return [(cursor.rowcount,)] if cursor.rowcount > 0 else ()
+            return [{"changes": cursor.rowcount}] if cursor.rowcount > 0 else ()
         return cursor.fetchall()
     except BaseException:
         cursor.close()  # now, and not when the last frame of a traceback goes
@@ -301,8 +306,9 @@ async def answered(connection: aiosqlite.Connection, sql: str, arguments: Any, c
     """Run one statement in one call, and return what `answer_of` says."""
     if counts:
         cursor = await connection.execute(sql, arguments)
-        return [(cursor.rowcount,)] if cursor.rowcount > 0 else ()
-    return list(await connection.execute_fetchall(sql, arguments))
+        return [{"changes": cursor.rowcount}] if cursor.rowcount > 0 else ()
+    rows: Any = await connection.execute_fetchall(sql, arguments)
+    return list(rows)
 
 
 def implicit_begin(connection: sqlite3.Connection) -> str | None:

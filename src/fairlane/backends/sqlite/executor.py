@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import aiosqlite
 
-from fairlane.backends.base import Backend, ProcedureCore, Rows, check_options
+from fairlane.backends.shared.options import check_options
 from fairlane.backends.shared.sqlite_statements import Statements
 from fairlane.backends.sqlite.connections import AsyncLane, GivenAsyncLane, GivenLane, Lane, OwnAsyncLane, OwnLane
 from fairlane.backends.sqlite.file import (
@@ -23,22 +23,22 @@ from fairlane.backends.sqlite.file import (
     Opener,
     ThreadConnection,
     check_version,
-    for_migration,
     is_busy,
     is_missing,
     locate,
-    open_for_migration,
     primary_code,
     translate,
 )
+from fairlane.backends.stored import ACK, NACK, OPERATIONS, REVISION, Call, ProcedureCore, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
-from fairlane.program import Call, Program, Sleep, run, run_async
+from fairlane.program import Program, Sleep, run, run_async
 
-__all__ = ["BACKEND", "for_migration", "open_for_migration", "translate"]
+_LOOKS = frozenset(operation for operation in OPERATIONS if operation.looks and operation is not REVISION)
+"""What may take long. The revision is asked for once, and who asks is about to write."""
 
-_LOOKS = frozenset({"queue_status", "group_status", "message_status"})
-_COUNTS = frozenset({"ack", "nack"})
+_COUNTED = frozenset({ACK, NACK})
+"""They return no rows; what they changed is counted, which costs less than RETURNING."""
 
 
 class SqliteCore(ProcedureCore):
@@ -54,7 +54,7 @@ class _Requests:
         self._location = location
         self.statements = Statements(queue, "sqlite")
 
-    def insist(self, request: Call, error: sqlite3.Error) -> Program[Rows]:
+    def insist(self, request: Call, error: sqlite3.Error) -> Program[Call, Rows, Rows]:
         """Send a request again that was refused because others had the file; tell what any other error means."""
         began = time.monotonic()
         while is_busy(error) and self._location and time.monotonic() - began < self._location.busy_timeout:
@@ -70,7 +70,7 @@ class _Requests:
     def _answer(self, error: sqlite3.Error, request: Call) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
         if self._absent(error):
-            if request.operation == "revision":
+            if request.operation is REVISION:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
         host = str(self._location.path) if self._location else "the given connection"
@@ -121,7 +121,7 @@ class SqliteExecutor:
 
     def _attempt(self, request: Call) -> Rows:
         lane = self._looker if request.operation in _LOOKS else self._writer
-        return lane.run(self._statements[request], request.arguments, request.operation in _COUNTS)
+        return lane.run(self._statements[request], request.arguments, request.operation in _COUNTED)
 
     def close(self) -> None:
         """Close the connections that were opened here."""
@@ -164,12 +164,9 @@ class AsyncSqliteExecutor:
 
     async def _attempt(self, request: Call) -> Rows:
         lane = self._looker if request.operation in _LOOKS else self._writer
-        return await lane.run(self._statements[request], request.arguments, request.operation in _COUNTS)
+        return await lane.run(self._statements[request], request.arguments, request.operation in _COUNTED)
 
     async def close(self) -> None:
         """Close the connections that were opened here."""
         await self._writer.close()
         await self._looker.close()
-
-
-BACKEND = Backend("sqlite", SqliteCore, SqliteExecutor, AsyncSqliteExecutor)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from fairlane.backends.base import check_options
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.options import check_options
 from fairlane.errors import BackendFull, BackendUnavailable, ConfigurationError, EventTooLarge, FairlaneError
 from fairlane.urls import options_of, split_url
 
@@ -222,6 +222,7 @@ class Opener:
         connection = open_file(self._location, kind=self._kind)
         if self._location.synchronous == "full":
             connection.hurries = connection.execute("pragma journal_mode").fetchall()[0][0] == "wal"
+        connection.row_factory = sqlite3.Row
         return connection
 
     def identity(self) -> tuple[int, int] | None:

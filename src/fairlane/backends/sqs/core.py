@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
-from fairlane.backends.base import Core
+from fairlane.backends.base import Claimed, Core
 from fairlane.backends.sqs import wire as wire
 from fairlane.backends.sqs.wire import Request
 from fairlane.contract import CLIENT_REVISION
@@ -38,7 +38,7 @@ _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible
 _ASKED = ["MessageGroupId", "SequenceNumber", "SentTimestamp", "ApproximateReceiveCount"]
 
 
-class SqsCore(Core):
+class SqsCore(Core[Request, Any]):
     """Programs over the calls of SQS; see `sqs_wire` for what travels."""
 
     def __init__(self, queue: str) -> None:
@@ -54,7 +54,7 @@ class SqsCore(Core):
                 "sqs", f"a delay of more than {wire.LONGEST:,} seconds", "nack with at most that, and again"
             )
 
-    def revision(self) -> Program[Revision | None]:
+    def revision(self) -> Program[Request, Any, Revision | None]:
         try:
             found = yield Request("get_queue_url", {"QueueName": wire.queue_name(self.queue)})
             self._url = found["QueueUrl"]
@@ -66,7 +66,9 @@ class SqsCore(Core):
         revision = tags.get(wire.REVISION)
         return Revision(revision, tags.get(wire.SERVES, revision)) if revision else None
 
-    def _send(self, operation: str, arguments: dict[str, Any], *, repeatable: bool = True) -> Program[dict[str, Any]]:
+    def _send(
+        self, operation: str, arguments: dict[str, Any], *, repeatable: bool = True
+    ) -> Program[Request, Any, dict[str, Any]]:
         """Send a request about the queue, again where nothing was done or where SQS does it once."""
         request = Request(operation, {"QueueUrl": self._url, **arguments})
         pauses = iter(PAUSES)
@@ -84,7 +86,7 @@ class SqsCore(Core):
                     raise
             yield Sleep(pause)
 
-    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[int]:
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Request, Any, int]:
         group = wire.id_of(group_id)
         arguments: dict[str, Any] = {
             "MessageGroupId": group,
@@ -102,7 +104,7 @@ class SqsCore(Core):
             raise
         return int(answer["SequenceNumber"])
 
-    def _refuse_large(self, arguments: dict[str, Any], error: ClientError) -> Program[None]:
+    def _refuse_large(self, arguments: dict[str, Any], error: ClientError) -> Program[Request, Any, None]:
         """Raise `EventTooLarge` if the queue says that this is why it refused a message."""
         size = wire.size_of(arguments)
         answer = yield from self._send("get_queue_attributes", {"AttributeNames": ["All"]})
@@ -110,7 +112,7 @@ class SqsCore(Core):
         if limit is None or size > limit:
             raise EventTooLarge(size, limit) from error
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Lease | None]:
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Request, Any, Claimed | None]:
         seconds = math.ceil(visibility)
         asked = datetime.now(UTC)
         arguments = {
@@ -128,7 +130,7 @@ class SqsCore(Core):
         attributes = message["Attributes"]
         group_id, seq = wire.group_of(message), int(attributes["SequenceNumber"])
         end = int(asked.timestamp()) + wire.LONGEST
-        return Lease(
+        return Claimed(
             group_id=group_id,
             event=message["Body"],
             seq=seq,
@@ -138,19 +140,19 @@ class SqsCore(Core):
             expires_at=asked + timedelta(seconds=seconds),  # by our clock, and never later than by SQS's
         )
 
-    def ack(self, lease: Lease) -> Program[None]:
+    def ack(self, lease: Lease[Any]) -> Program[Request, Any, None]:
         handle, _ = self._held(lease)
         yield from self._fenced(lease, "delete_message", {"ReceiptHandle": handle})
 
-    def nack(self, lease: Lease, delay: float) -> Program[None]:
+    def nack(self, lease: Lease[Any], delay: float) -> Program[Request, Any, None]:
         yield from self._hide(lease, delay)
 
-    def extend(self, lease: Lease, visibility: float) -> Program[datetime]:
+    def extend(self, lease: Lease[Any], visibility: float) -> Program[Request, Any, datetime]:
         asked = datetime.now(UTC)
         seconds = yield from self._hide(lease, visibility)
         return asked + timedelta(seconds=seconds)
 
-    def _hide(self, lease: Lease, seconds: float) -> Program[int]:
+    def _hide(self, lease: Lease[Any], seconds: float) -> Program[Request, Any, int]:
         """Hide the message for a while from now, at most until SQS takes it back, and return for how long."""
         handle, end = self._held(lease)
         whole = min(math.ceil(seconds), max(0, end - math.ceil(time.time())))
@@ -158,13 +160,13 @@ class SqsCore(Core):
         yield from self._fenced(lease, "change_message_visibility", arguments)
         return whole
 
-    def _held(self, lease: Lease) -> tuple[str, int]:
+    def _held(self, lease: Lease[Any]) -> tuple[str, int]:
         found = wire.handle_of(lease.token, lease.group_id, lease.seq)
         if found is None:
             raise LeaseLost(lease.group_id, lease.seq)
         return found
 
-    def _fenced(self, lease: Lease, operation: str, arguments: dict[str, Any]) -> Program[None]:
+    def _fenced(self, lease: Lease[Any], operation: str, arguments: dict[str, Any]) -> Program[Request, Any, None]:
         """Send what SQS does only for the newest receipt handle of a message that is out."""
         try:
             yield from self._send(operation, arguments, repeatable=False)
@@ -173,15 +175,15 @@ class SqsCore(Core):
                 raise LeaseLost(lease.group_id, lease.seq) from error
             raise
 
-    def queue_status(self) -> Program[QueueStatus]:
+    def queue_status(self) -> Program[Request, Any, QueueStatus]:
         answer = yield from self._send("get_queue_attributes", {"AttributeNames": list(_COUNTS)})
         waiting, hidden, delayed = (int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)
         return QueueStatus(self.queue, None, None, hidden, None, waiting + hidden + delayed, None)
 
-    def group_status(self, limit: int) -> Program[list[GroupStatus]]:
+    def group_status(self, limit: int) -> Program[Request, Any, list[GroupStatus]]:
         yield from ()
         raise UnsupportedByBackend("sqs", "looking at groups", "SQS shows no message but to who claims it")
 
-    def message_status(self, group_id: str, limit: int) -> Program[list[MessageStatus]]:
+    def message_status(self, group_id: str, limit: int) -> Program[Request, Any, list[MessageStatus]]:
         yield from ()
         raise UnsupportedByBackend("sqs", "looking at messages", "SQS shows no message but to who claims it")

@@ -14,11 +14,11 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from botocore.config import Config
 
-from fairlane.backends.base import Backend, check_options, translated
+from fairlane.backends.base import translated
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.options import check_options
 from fairlane.backends.sqs import address as addresses
 from fairlane.backends.sqs.address import Address
-from fairlane.backends.sqs.core import SqsCore
 from fairlane.backends.sqs.wire import Request, translate
 from fairlane.errors import ConfigurationError, FairlaneError
 
@@ -131,6 +131,3 @@ class AsyncSqsExecutor(_Executor):
         """Close the client if it is ours."""
         if self._context is not None:
             await self._context.__aexit__(None, None, None)
-
-
-BACKEND = Backend("sqs", SqsCore, SqsExecutor, AsyncSqsExecutor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -18,6 +18,7 @@ from fairlane.backends.base import translated
 from fairlane.backends.sqs import address as addresses
 from fairlane.backends.sqs import wire as wire
 from fairlane.backends.sqs.executor import make_client
+from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.errors import ConfigurationError, UnsupportedByBackend
 
 ATTRIBUTES = {
@@ -34,23 +35,14 @@ ATTRIBUTES = {
 """What a new queue is made with."""
 
 
-class Choices(Protocol):
-    """What a migration is told, as far as SQS is concerned."""
-
-    @property
-    def queue(self) -> str: ...
-    @property
-    def head_start(self) -> str | None: ...
-
-
-class SqsTarget:
+class SqsTarget(LedgerTarget):
     """A queue in SQS as the migrations' ledger sees it."""
 
-    def __init__(self, url: str, settings: Choices) -> None:
-        if settings.head_start is not None:
+    def __init__(self, url: str, choices: Choices) -> None:
+        if choices.head_start is not None:
             raise UnsupportedByBackend("sqs", "head_start", "leave it out: SQS has an order of its own among groups")
         self._address = addresses.parse(url)
-        self._name = wire.queue_name(settings.queue)
+        self._name = wire.queue_name(choices.queue)
         self._made: Any = None
 
     @property

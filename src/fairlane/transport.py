@@ -1,18 +1,19 @@
-"""The two faces of a queue, blocking and asyncio. Both only drive the programs of `operations`."""
+"""A queue as an application sees it, blocking and asyncio. Both classes only drive the programs of `operations`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Generic, NoReturn, Self
 
 from fairlane import contract
-from fairlane.backends import load
 from fairlane.backends.base import AsyncExecutor, Core, Executor
-from fairlane.codec import Codec
+from fairlane.backends.manifest import Manifest
+from fairlane.capabilities import Capabilities
+from fairlane.codec import Codec, JsonCodec
 from fairlane.errors import TransportClosed
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T
 from fairlane.operations import Operations
 from fairlane.program import run, run_async
 
@@ -25,15 +26,15 @@ def refuse(request: Any) -> NoReturn:
     raise TransportClosed()
 
 
-class SyncFacade:
+class Transport(Generic[T]):
     """A queue for blocking code. One object serves many threads; use it as a context manager or `close` it."""
 
-    backend: ClassVar[str]
+    manifest: ClassVar[Manifest]
 
     def __init__(
-        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec | None = None, **options: Any
+        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: Any
     ) -> None:
-        backend = load(self.backend)
+        backend = self.manifest.loaded()
         name = contract.check_queue(queue)
         self._assemble(backend.core(name), backend.executor.from_client(client, name, **options), codec)
 
@@ -43,18 +44,18 @@ class SyncFacade:
         url: str,
         *,
         queue: str = contract.DEFAULT_QUEUE,
-        codec: Codec | None = None,
+        codec: Codec[T] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
     ) -> Self:
         """Connect to the backend at a URL.
 
         Args:
-            url: where the backend is; the README lists the forms.
+            url: where the backend is; `docs/backends/` shows the forms.
             queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
             codec: encodes and decodes events; strict JSON unless given.
             startup_timeout: seconds to wait for a server that is not up yet.
-            options: what the backend's documentation lists.
+            options: see the transport's own `from_url`.
 
         Raises:
             SchemaNotReady: the queue is not migrated, or to a revision that does not fit this client.
@@ -62,7 +63,7 @@ class SyncFacade:
             AuthenticationFailed: it refused the credentials.
             ConfigurationError: the URL or an option is wrong.
         """
-        backend = load(cls.backend)
+        backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
         made = cls.__new__(cls)
         made._assemble(backend.core(name), backend.executor.from_url(url, name, **options), codec)
@@ -73,10 +74,20 @@ class SyncFacade:
             raise
         return made
 
-    def _assemble(self, core: Core, executor: Executor, codec: Codec | None) -> None:
-        self._operations = Operations(core, codec)
+    def _assemble(self, core: Core[Any, Any], executor: Executor[Any, Any], codec: Codec[T] | None) -> None:
+        self._operations: Operations[Any, Any, T] = Operations(core, JsonCodec() if codec is None else codec)
         self._executor = executor
         self._execute: Callable[[Any], Any] = executor.execute
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend, as in `STM_TRANSPORT_BACKEND`."""
+        return self.manifest.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend keeps of the contract."""
+        return self.manifest.capabilities
 
     @property
     def queue(self) -> str:
@@ -84,11 +95,11 @@ class SyncFacade:
         return self._operations.core.queue
 
     @property
-    def inspect(self) -> SyncInspector:
+    def inspect(self) -> Inspector:
         """Look at the queue without changing it."""
-        return SyncInspector(self)
+        return Inspector(self)
 
-    def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int:
+    def publish(self, group_id: str, event: T, priority: int = 0, *, dedup_id: str | None = None) -> int:
         """Append an event to a group's queue and return the message's seq.
 
         Args:
@@ -103,7 +114,7 @@ class SyncFacade:
         """
         return run(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None:
+    def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease[T] | None:
         """Lease the oldest message of the group that has waited longest, or return None when nothing is deliverable.
 
         Args:
@@ -116,7 +127,7 @@ class SyncFacade:
         """
         return run(self._operations.claim(worker_id, visibility, min_priority), self._execute)
 
-    def ack(self, lease: Lease) -> None:
+    def ack(self, lease: Lease[T]) -> None:
         """Finish the leased message for good and free its group.
 
         Raises:
@@ -124,7 +135,7 @@ class SyncFacade:
         """
         run(self._operations.ack(lease), self._execute)
 
-    def nack(self, lease: Lease, delay: float = 0.0) -> None:
+    def nack(self, lease: Lease[T], delay: float = 0.0) -> None:
         """Return the message to the head of its group.
 
         Args:
@@ -135,7 +146,7 @@ class SyncFacade:
         """
         run(self._operations.nack(lease, delay), self._execute)
 
-    def extend(self, lease: Lease, visibility: float) -> Lease:
+    def extend(self, lease: Lease[T], visibility: float) -> Lease[T]:
         """Let the lease end `visibility` seconds from now and return it anew; the token stays.
 
         Args:
@@ -161,10 +172,10 @@ class SyncFacade:
         self.close()
 
 
-class SyncInspector:
+class Inspector:
     """Look at a queue without changing it. Figures are a snapshot and may cost time in proportion to the queue."""
 
-    def __init__(self, transport: SyncFacade) -> None:
+    def __init__(self, transport: Transport[Any]) -> None:
         self._transport = transport
 
     def queue(self) -> QueueStatus:
@@ -180,15 +191,15 @@ class SyncInspector:
         return run(self._transport._operations.message_status(group_id, limit), self._transport._execute)
 
 
-class AsyncFacade:
-    """A queue for asyncio. One object serves many tasks of one event loop. `SyncFacade` documents the operations."""
+class AsyncTransport(Generic[T]):
+    """A queue for asyncio. One object serves many tasks of one event loop. `Transport` documents the operations."""
 
-    backend: ClassVar[str]
+    manifest: ClassVar[Manifest]
 
     def __init__(
-        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec | None = None, **options: Any
+        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: Any
     ) -> None:
-        backend = load(self.backend)
+        backend = self.manifest.loaded()
         name = contract.check_queue(queue)
         self._assemble(backend.core(name), backend.async_executor.from_client(client, name, **options), codec)
 
@@ -198,12 +209,12 @@ class AsyncFacade:
         url: str,
         *,
         queue: str = contract.DEFAULT_QUEUE,
-        codec: Codec | None = None,
+        codec: Codec[T] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
     ) -> Self:
-        """Connect to the backend at a URL; arguments and errors as in `SyncFacade.from_url`."""
-        backend = load(cls.backend)
+        """Connect to the backend at a URL; arguments and errors as in `Transport.from_url`."""
+        backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
         made = cls.__new__(cls)
         made._assemble(backend.core(name), backend.async_executor.from_url(url, name, **options), codec)
@@ -214,10 +225,20 @@ class AsyncFacade:
             raise
         return made
 
-    def _assemble(self, core: Core, executor: AsyncExecutor, codec: Codec | None) -> None:
-        self._operations = Operations(core, codec)
+    def _assemble(self, core: Core[Any, Any], executor: AsyncExecutor[Any, Any], codec: Codec[T] | None) -> None:
+        self._operations: Operations[Any, Any, T] = Operations(core, JsonCodec() if codec is None else codec)
         self._executor = executor
         self._execute: Callable[[Any], Awaitable[Any]] = executor.execute
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend, as in `STM_TRANSPORT_BACKEND`."""
+        return self.manifest.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend keeps of the contract."""
+        return self.manifest.capabilities
 
     @property
     def queue(self) -> str:
@@ -229,27 +250,27 @@ class AsyncFacade:
         """Look at the queue without changing it."""
         return AsyncInspector(self)
 
-    async def publish(self, group_id: str, event: Any, priority: int = 0, *, dedup_id: str | None = None) -> int:
-        """Append an event to a group's queue and return the message's seq; see `SyncFacade.publish`."""
+    async def publish(self, group_id: str, event: T, priority: int = 0, *, dedup_id: str | None = None) -> int:
+        """Append an event to a group's queue and return the message's seq; see `Transport.publish`."""
         return await run_async(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
-    async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease | None:
-        """Lease the oldest message of the group that has waited longest, or None; see `SyncFacade.claim`.
+    async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease[T] | None:
+        """Lease the oldest message of the group that has waited longest, or None; see `Transport.claim`.
 
         A cancelled claim may have leased a message that nobody received: its lease expires by itself.
         """
         return await run_async(self._operations.claim(worker_id, visibility, min_priority), self._execute)
 
-    async def ack(self, lease: Lease) -> None:
-        """Finish the leased message for good and free its group; see `SyncFacade.ack`."""
+    async def ack(self, lease: Lease[T]) -> None:
+        """Finish the leased message for good and free its group; see `Transport.ack`."""
         await run_async(self._operations.ack(lease), self._execute)
 
-    async def nack(self, lease: Lease, delay: float = 0.0) -> None:
-        """Return the message to the head of its group; see `SyncFacade.nack`."""
+    async def nack(self, lease: Lease[T], delay: float = 0.0) -> None:
+        """Return the message to the head of its group; see `Transport.nack`."""
         await run_async(self._operations.nack(lease, delay), self._execute)
 
-    async def extend(self, lease: Lease, visibility: float) -> Lease:
-        """Let the lease end `visibility` seconds from now and return it anew; see `SyncFacade.extend`."""
+    async def extend(self, lease: Lease[T], visibility: float) -> Lease[T]:
+        """Let the lease end `visibility` seconds from now and return it anew; see `Transport.extend`."""
         return await run_async(self._operations.extend(lease, visibility), self._execute)
 
     async def close(self) -> None:
@@ -268,9 +289,9 @@ class AsyncFacade:
 
 
 class AsyncInspector:
-    """Look at a queue without changing it; see `SyncInspector`."""
+    """Look at a queue without changing it; see `Inspector`."""
 
-    def __init__(self, transport: AsyncFacade) -> None:
+    def __init__(self, transport: AsyncTransport[Any]) -> None:
         self._transport = transport
 
     async def queue(self) -> QueueStatus:

@@ -1,0 +1,50 @@
+"""Migrations of Postgres: Alembic connects to it itself."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import psycopg
+
+from fairlane.backends.postgres.connections import Opening
+from fairlane.backends.postgres.errors import check_encoding, check_url, for_migration
+from fairlane.backends.targets import Choices, SqlTarget
+from fairlane.errors import ConfigurationError
+from fairlane.templates import render
+from fairlane.urls import host_of
+
+
+class PostgresTarget(SqlTarget):
+    """A queue in a schema of Postgres."""
+
+    dialect: ClassVar[str] = "postgresql"
+    engine: ClassVar[str] = "postgresql+psycopg://"
+
+    def __init__(self, url: str, choices: Choices) -> None:
+        self._url = url
+        self._choices = choices
+
+    def open(self, *, create: bool) -> psycopg.Connection[Any]:
+        check_url(self._url)
+        opening = Opening(self._url, prepare_threshold=None)
+        connection = psycopg.connect(self._url, **opening.arguments | {"autocommit": False})
+        try:
+            check_encoding(connection)
+        except ConfigurationError:
+            connection.close()
+            raise
+        return connection
+
+    def translate(self, error: BaseException | None) -> Exception | None:
+        return for_migration(error, host_of(self._url)) if isinstance(error, psycopg.Error) else None
+
+    def version_table(self) -> dict[str, Any]:
+        return {"version_table": "alembic_version", "version_table_schema": self._choices.queue}
+
+    def settings_table(self) -> tuple[str, str | None]:
+        return "settings", self._choices.queue
+
+    def namespace(self) -> str:
+        return render(
+            "schema/postgres/namespace.sql.j2", queue=self._choices.queue, owner_role=self._choices.owner_role
+        )

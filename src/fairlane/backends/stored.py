@@ -1,0 +1,162 @@
+"""Backends whose operations are stored in the database: which operations there are, and the programs that call them.
+
+The names of operations, arguments and columns are those of the procedure files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, TypeAlias
+from uuid import uuid4
+
+from fairlane.backends.base import Claimed, Core, LeaseGone
+from fairlane.errors import LeaseLost
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, instant
+from fairlane.program import Program
+
+Row: TypeAlias = Mapping[str, Any]
+"""The columns of one row by name."""
+
+Rows: TypeAlias = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One stored operation.
+
+    Attributes:
+        name: of the procedure and its file.
+        columns: of the rows that it returns, in their order where a server does not name them. Times are microseconds
+            since the epoch, except those that say `_seconds`.
+        looks: it changes nothing.
+        fenced: only the holder of a group's token may do it; its arguments are a lease.
+        repeatable: it may be sent again when the answer to the first request was lost. An `ack` or a `nack` may not:
+            its second answer would be that the lease is lost, which would look like somebody else's doing.
+        waits_for_disk: what it has done must survive a power failure. A claim need not: its message is claimable again.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    looks: bool = False
+    fenced: bool = False
+    repeatable: bool = True
+    waits_for_disk: bool = False
+
+
+REVISION = Operation("revision", ("revision", "serves"), looks=True)
+PUBLISH = Operation("publish", ("seq",), waits_for_disk=True)
+CLAIM = Operation("claim", ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at"))
+ACK = Operation("ack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
+NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
+EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
+QUEUE_STATUS = Operation(
+    "queue_status", ("queue", "groups", "ready", "in_flight", "parked", "messages", "oldest_seconds"), looks=True
+)
+GROUP_STATUS = Operation(
+    "group_status",
+    ("group_id", "state", "priority", "depth", "oldest_seconds", "worker_id", "attempts", "ready_in_seconds"),
+    looks=True,
+)
+MESSAGE_STATUS = Operation(
+    "message_status",
+    ("group_id", "seq", "state", "position", "attempts", "dedup_id", "published_at", "age_seconds", "event"),
+    looks=True,
+)
+OPERATIONS = (REVISION, PUBLISH, CLAIM, ACK, NACK, EXTEND, QUEUE_STATUS, GROUP_STATUS, MESSAGE_STATUS)
+"""The one table of them. Executors, statements and the tests ask it instead of comparing names."""
+
+
+@dataclass(slots=True)  # not frozen: that takes four times as long to make, and there is one for every operation
+class Call:
+    """Ask the backend for one stored operation, in one round trip. The answer is its rows."""
+
+    operation: Operation
+    arguments: Mapping[str, Any]
+
+
+class ProcedureCore(Core[Call, Rows]):
+    """Programs for backends whose operations are stored: each yields exactly one `Call`."""
+
+    client_tokens: ClassVar[bool] = False
+    """The client makes the claim token: the server has no source of it, or a request may be applied twice."""
+
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+        """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
+        return (yield Call(operation, arguments or {}))
+
+    def revision(self) -> Program[Call, Rows, Revision | None]:
+        rows = yield from self.call(REVISION)
+        if not rows or not rows[0]["revision"]:
+            return None
+        return Revision(found=rows[0]["revision"], serves=rows[0]["serves"])
+
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Call, Rows, int]:
+        arguments = {
+            "p_group_id": group_id,
+            "p_event": payload,
+            "p_priority": priority,
+            "p_dedup_id": dedup_id,
+        }
+        rows = yield from self.call(PUBLISH, arguments)
+        return int(rows[0]["seq"])
+
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
+        arguments = {"p_worker_id": worker_id, "p_visibility": visibility, "p_min_priority": min_priority}
+        if self.client_tokens:
+            arguments["p_token"] = str(uuid4())
+        rows = yield from self.call(CLAIM, arguments)
+        if not rows:
+            return None
+        row = rows[0]
+        return Claimed(
+            group_id=row["group_id"],
+            event=row["event"],
+            seq=int(row["seq"]),
+            token=str(row["token"]),
+            attempts=int(row["attempts"]),
+            published_at=instant(row["published_at"]),
+            expires_at=instant(row["expires_at"]),
+        )
+
+    def ack(self, lease: Lease[Any]) -> Program[Call, Rows, None]:
+        yield from self._fenced(ACK, lease)
+
+    def nack(self, lease: Lease[Any], delay: float) -> Program[Call, Rows, None]:
+        yield from self._fenced(NACK, lease, p_delay=delay)
+
+    def extend(self, lease: Lease[Any], visibility: float) -> Program[Call, Rows, datetime]:
+        rows = yield from self._fenced(EXTEND, lease, p_visibility=visibility)
+        return instant(rows[0]["expires_at"])
+
+    def _fenced(self, operation: Operation, lease: Lease[Any], **more: float) -> Program[Call, Rows, Rows]:
+        """Call an operation that only the holder of the token may do."""
+        arguments = {**self.fence(lease), **more}
+        try:
+            rows = yield from self.call(operation, arguments)
+        except LeaseGone as gone:
+            raise LeaseLost(lease.group_id, lease.seq) from gone.__cause__
+        if not rows:
+            raise LeaseLost(lease.group_id, lease.seq)
+        return rows
+
+    def fence(self, lease: Lease[Any]) -> dict[str, Any]:
+        """Return the arguments by which a fenced operation knows its lease.
+
+        Raises:
+            LeaseLost: nobody can ever have held it.
+        """
+        return {"p_group_id": lease.group_id, "p_token": lease.token}
+
+    def queue_status(self) -> Program[Call, Rows, QueueStatus]:
+        rows = yield from self.call(QUEUE_STATUS)
+        return QueueStatus(**rows[0])
+
+    def group_status(self, limit: int) -> Program[Call, Rows, list[GroupStatus]]:
+        rows = yield from self.call(GROUP_STATUS, {"p_limit": limit})
+        return [GroupStatus(**row) for row in rows]
+
+    def message_status(self, group_id: str, limit: int) -> Program[Call, Rows, list[MessageStatus]]:
+        rows = yield from self.call(MESSAGE_STATUS, {"p_group_id": group_id, "p_limit": limit})
+        return [MessageStatus(**{**row, "published_at": instant(row["published_at"])}) for row in rows]
