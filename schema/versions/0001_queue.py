@@ -13,7 +13,9 @@ FILES = {
         up=(
             "schema/postgres/0001_queue.up.sql.j2",
             "procedures/postgres/revision.sql.j2",
+            "procedures/postgres/moment.sql.j2",
             "procedures/postgres/publish.sql.j2",
+            "procedures/postgres/drop_empty.sql.j2",
             "procedures/postgres/claim.sql.j2",
             "procedures/postgres/ack.sql.j2",
             "procedures/postgres/nack.sql.j2",

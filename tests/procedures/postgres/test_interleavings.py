@@ -79,6 +79,40 @@ def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane):
     worker.commit()
 
 
+def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_committed_into_it(lane: Lane):
+    """Others pass over whatever it has locked."""
+    publisher, other, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g")
+    publisher.begin()
+    publisher.publish("g", '"new"')
+    worker.ack(worker.claim())
+    worker.begin()
+    assert worker.claim() is None
+    publisher.commit()
+    assert other.claim().event == "new"
+    worker.commit()
+
+
+def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    for number in range(5):
+        worker.publish(f"g{number}")
+    publisher.begin()
+    for number in range(5):
+        publisher.publish(f"g{number}")
+    for _ in range(5):
+        worker.ack(worker.claim())
+    publisher.rollback()
+    for number in range(20):
+        worker.publish(f"full {number}")
+    worker.rows("update @.groups set ready_at = 'epoch' where group_id like 'g_'")
+    for _ in range(2000):
+        worker.nack(worker.claim())
+        if len(lane.groups) == 20:
+            break
+    assert len(lane.groups) == 20
+
+
 def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_anew(lane: Lane):
     publisher, worker = lane.session(), lane.session()
     worker.publish("g", priority=1)
