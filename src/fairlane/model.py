@@ -55,6 +55,7 @@ class Revision:
 class QueueStatus:
     """The whole queue in one row. `oldest_seconds` is the age of the oldest message, None when empty.
 
+    With `is_estimate`, figures above 10,000 are estimates, and the oldest message is at least so old.
     SQS tells only `in_flight` (parked groups among them) and `messages`, approximately; the rest is None there.
     """
 
@@ -65,6 +66,7 @@ class QueueStatus:
     parked: int | None
     messages: int
     oldest_seconds: float | None
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,12 @@ class GroupStatus:
 
     Attributes:
         state: `in_flight` while a lease runs, `parked` while a delay runs, else `ready`.
-        depth: messages in the group, the leased one included.
+        depth: messages in the group, the leased one included; see `depth_is_capped`.
         oldest_seconds: age of its oldest message.
         worker_id: who holds the lease, or held the one that ran out; None otherwise.
         attempts: deliveries of the message at the head so far.
         ready_in_seconds: until the group is claimable; 0 when it is.
+        depth_is_capped: the group has more messages than `depth` says, which were not counted.
     """
 
     group_id: str
@@ -88,6 +91,7 @@ class GroupStatus:
     worker_id: str | None
     attempts: int
     ready_in_seconds: float
+    depth_is_capped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

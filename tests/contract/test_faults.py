@@ -157,6 +157,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own):
                 continue
 
     async def worker(number):
+        lease = None
         while publishing or not accepted <= done:
             try:
                 lease = await queue.claim(f"w{number}", 0.5)

@@ -18,7 +18,8 @@ from fairlane.contract import MAX_LIMIT, check_limit
 def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> None:
     """Show the queue's figures.
 
-    --json prints one object: queue, groups, ready, in_flight, parked, messages, oldest_seconds (null when empty).
+    --json prints one object: queue, groups, ready, in_flight, parked, messages, oldest_seconds (null when empty),
+    is_estimate (true when figures above 10,000 are estimates and the oldest is at least so old).
     """
     with opened(url, queue) as transport:
         row = transport.inspect.queue()
@@ -28,13 +29,15 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
         tables.console().print(tables.queue_table(row))
         if not transport.capabilities.exact_counts:
             typer.echo(f"{transport.backend} tells these figures approximately, and no others.", err=True)
+        elif row.is_estimate:
+            typer.echo("Figures above 10,000 are estimates; the oldest message is at least so old.", err=True)
 
 
 def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
     """Show groups in the order of the line, those that are claimable first.
 
     --json prints one object a line: group_id, state (ready, in_flight, parked), priority, depth, oldest_seconds,
-    worker_id, attempts, ready_in_seconds.
+    worker_id, attempts, ready_in_seconds, depth_is_capped (true when the group has more messages than depth says).
     """
     check_limit(limit)
     with opened(url, queue) as transport:

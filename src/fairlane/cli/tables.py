@@ -86,7 +86,7 @@ def group_table(rows: Sequence[GroupStatus], title: str | None = None) -> Table:
             quoted_if_odd(row.group_id),
             _state(row.state),
             row.priority,
-            row.depth,
+            f"{row.depth}+" if row.depth_is_capped else row.depth,
             age(row.oldest_seconds),
             quoted_if_odd(row.worker_id) if row.worker_id is not None else "-",
             row.attempts,

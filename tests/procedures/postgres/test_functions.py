@@ -10,7 +10,10 @@ import pytest
 from fairlane.templates import bundle_root
 from tests.procedures.postgres.sessions import Lane
 
-FUNCTIONS = ("publish", "drop_empty", "claim", "ack", "nack", "extend", "revision")
+SHOWN = ("group_content", "groups_in_line", "queue_content", "peek")
+"""What operators look with."""
+
+FUNCTIONS = ("publish", "drop_empty", "claim", "ack", "nack", "extend", "revision", *SHOWN)
 VIEWS = ("queue_status", "group_status", "message_status")
 
 
@@ -37,7 +40,7 @@ def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_e
     )
     said = list(header(f"{name}.sql.j2"))
     assert said[: len(arguments)] == arguments
-    assert said[len(arguments) :] == ["returns", *(["errors"] if name != "revision" else []), "locks"]
+    assert said[len(arguments) :] == ["returns", *(["errors"] if name not in ("revision", *SHOWN) else []), "locks"]
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -234,3 +237,44 @@ def test_a_function_finds_nothing_of_a_caller_who_puts_other_objects_in_front(la
     assert session.one("select %s < 'infinity'", lease.expires_at)
     session.ack(lease)
     assert lane.messages == 0
+
+
+def test_what_is_deep_is_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(lane: Lane):
+    lane.rows("insert into @.messages select 'g' || n, n, '1', null, now() from generate_series(1, 30000) as n")
+    lane.rows("insert into @.groups select 'g' || n, 0, 0, now() from generate_series(1, 30000) as n")
+    lane.rows(
+        "insert into @.messages select 'deep', n, '1', null, now() - interval '1 hour'"
+        " from generate_series(1, 20000) as n"
+    )
+    lane.rows("insert into @.groups values ('deep', 0, 0, now() - interval '1 minute')")
+    (row,) = lane.rows("select depth, depth_is_capped, oldest_seconds from @.groups_in_line(1)")
+    assert row[:2] == (10_000, True)
+    assert row.oldest_seconds > 3599
+    assert lane.rows("select depth, depth_is_capped from @.group_status where group_id = 'g7'") == [(1, False)]
+    (row,) = lane.rows("select * from @.queue_status")
+    assert row.is_estimate
+    assert 20_000 < row.groups < 45_000
+    assert row.groups == row.ready + row.in_flight + row.parked
+    assert (row.in_flight, row.parked) == (0, 0)
+    assert 33_000 < row.messages < 75_000
+    assert row.oldest_seconds > 3599
+    lane.rows("delete from @.groups where group_id <> 'deep'")
+    lane.rows("delete from @.messages where group_id <> 'deep' or seq > 10000")
+    (row,) = lane.rows("select * from @.queue_status")
+    assert (row.groups, row.ready, row.messages, row.is_estimate) == (1, 1, 10_000, False)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_peek_shows_the_leased_message_first_whatever_its_number(lane: Lane, limit: int):
+    slow, worker = lane.session(), lane.session()
+    worker.publish("g", '"head"')
+    slow.begin()
+    slow.publish("g", '"smaller"')
+    worker.publish("g", '"larger"')
+    worker.ack(worker.claim())
+    worker.claim()
+    slow.commit()
+    rows = lane.rows("select event, state, position, attempts from @.peek('g', %s)", limit)
+    shown = [("larger", "in_flight", 1, 1), ("smaller", "waiting", 2, 0)]
+    assert rows == shown[:limit]
+    assert lane.rows("select event, state, position, attempts from @.message_status order by position") == shown

@@ -118,6 +118,40 @@ def test_a_call_is_a_few_descents_whatever_the_statistics_say(
     assert max(taken.values()) <= FEW, taken
 
 
+def deepen(lane: Lane, size: int) -> None:
+    """Give the group that comes first a message after which so many wait."""
+    lane.rows("update @.groups set ready_at = 'epoch' where group_id = 'high'")
+    lane.rows(
+        "insert into @.messages select 'high', 1000000 + n, '1', null, now() from generate_series(1, %s) as n", size
+    )
+
+
+SHOWN = {
+    "groups": "select * from @.groups_in_line(20)",
+    "some groups": "select * from @.group_status limit 20",
+    "one group": "select * from @.group_status where group_id = 'low 77'",
+    "first messages": "select * from @.peek('high', 100)",
+    "messages of a small group": "select * from @.message_status where group_id = 'low 77'",
+    "queue": "select * from @.queue_status",
+}
+"""Each with how operators come to it."""
+
+
+@pytest.mark.parametrize(("gather", "size"), STATISTICS, ids=lambda value: getattr(value, "__name__", value))
+def test_what_operators_look_at_costs_no_more_than_what_is_shown(
+    lane: Lane, gather: Callable[[Lane, int], None], size: int
+):
+    lane.rows("alter table @.messages set (autovacuum_enabled = off)")
+    lane.rows("alter table @.groups set (autovacuum_enabled = off)")
+    gather(lane, size)
+    deepen(lane, size)
+    session, taken = lane.session(), {}
+    for _ in range(2):
+        taken = {name: buffers(session, statement) for name, statement in SHOWN.items()}
+    most = {"groups": 1000, "some groups": 1000, "first messages": 100 * 10, "queue": 50_000}
+    assert {name: count for name, count in taken.items() if count > most.get(name, FEW)} == {}
+
+
 def test_no_function_lets_its_plans_be_compiled(lane: Lane):
     """At a million groups their estimates are dear enough for it, and every call would pay. The server of the tests has
     no JIT, so the settings are looked at. `moment` has no plan."""

@@ -63,12 +63,13 @@ def statements(queue: str) -> Mapping[Operation, str]:
         "nack": "select @.nack(%(p_group_id)s::text, %(p_token)s::uuid, %(p_delay)s::float8)",
         "extend": f"select {_micros('expires_at')} as expires_at from"
         " @.extend(%(p_group_id)s::text, %(p_token)s::uuid, %(p_visibility)s::float8) as expires_at",
-        "queue_status": "select queue, groups, ready, in_flight, parked, messages, oldest_seconds from @.queue_status",
+        "queue_status": "select queue, groups, ready, in_flight, parked, messages, oldest_seconds, is_estimate"
+        " from @.queue_status",
         "group_status": "select group_id, state, priority, depth, oldest_seconds, worker_id, attempts,"
-        " ready_in_seconds from @.group_status limit %(p_limit)s",  # the view itself is in the order of the line
+        " ready_in_seconds, depth_is_capped from @.groups_in_line(%(p_limit)s::integer)",
         "message_status": "select group_id, seq, state, position, attempts, dedup_id,"
-        f" {_micros('published_at')} as published_at, age_seconds, event::text from @.message_status"
-        " where group_id = %(p_group_id)s order by position limit %(p_limit)s",
+        f" {_micros('published_at')} as published_at, age_seconds, event::text"
+        " from @.peek(%(p_group_id)s::text, %(p_limit)s::integer)",
     }
     return MappingProxyType({each: texts[each.name].replace("@", schema) for each in OPERATIONS})
 
