@@ -25,24 +25,35 @@ def seconds(value: float) -> str:
 
 
 def promises_of_all() -> str:
-    """Return the table of all backends, and below it what holds where a promise does not hold in full."""
-    names = list(TABLE)
-    lines = [f"| | {' | '.join(names)} |", "|---|" + ":-:|" * len(names)]
-    for number, (name, _) in PROMISES.items():
-        cells = ("yes" if TABLE[backend].keeps(number) else "differs" for backend in names)
-        lines.append(f"| {number} {name} | {' | '.join(cells)} |")
-    columns = [list(_facts(TABLE[backend])) for backend in names]
-    for row, heading in enumerate(_FACTS):
-        lines.append(f"| {heading} | {' | '.join(column[row] for column in columns)} |")
-    notes = [f"- {backend}, promise {number}: {text}." for backend in names for number, text in _differences(backend)]
-    return "\n".join(["", *lines, "", "Where it says *differs*:", "", *notes, "", ""])
+    """Return the promises that each backend keeps, and below them what holds where one does not hold in full."""
+    lines = [f"| | {' | '.join(map(str, PROMISES))} |", "|---|" + ":-:|" * len(PROMISES)]
+    for name, entry in TABLE.items():
+        cells = ("yes" if entry.keeps(number) else f"[{_DIFFERS}](#{name}-{number})" for number in PROMISES)
+        lines.append(f"| [{name}]({name}.md) | {' | '.join(cells)} |")
+    names = ", ".join(f"{number} {name}" for number, (name, _) in PROMISES.items())
+    notes = [
+        f"({name}-{number})=\n\n- {name}, promise {number} ({PROMISES[number][0]}): {text}.\n"
+        for name in TABLE
+        for number, text in _differences(name)
+    ]
+    return "\n".join([*lines, "", f"{names}.", "", f"Where it says {_DIFFERS}:", "", *notes])
+
+
+_DIFFERS = "≠"
+
+
+def facts_of_all() -> str:
+    """Return what a chooser asks first, of each backend."""
+    lines = [f"| | {' | '.join(_FACTS)} |", "|---|" + "---|" * len(_FACTS)]
+    lines += [f"| [{name}]({name}.md) | {' | '.join(_facts(entry))} |" for name, entry in TABLE.items()]
+    return "\n".join([*lines, ""])
 
 
 _FACTS = ("shared within a", "durability", "clock", "resolution", "publish in your transaction", "looked at with")
 
 
 def _facts(backend: Capabilities) -> Iterator[str]:
-    """What a chooser asks first, in the order of the table's last rows."""
+    """What a chooser asks first, in the order of `_FACTS`."""
     yield backend.reach
     yield backend.durability
     yield backend.clock
@@ -121,6 +132,7 @@ def promises_in_short() -> str:
 
 PARTS: dict[str, Callable[..., str]] = {
     "promises-of-all": promises_of_all,
+    "facts-of-all": facts_of_all,
     "promises": promises,
     "options": options,
     "layout": layout,
