@@ -21,7 +21,9 @@ html_show_copyright = False
 
 # the last one is ours: it fills in what the templates, the capabilities and the backends' options say
 extensions = ["myst_parser", "sphinxcontrib.mermaid", "rendered.directive"]
-exclude_patterns = ["_ext"]
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+exclude_patterns = ["_ext", "_static"]
 nitpicky = True
 
 # plain fences stay readable wherever Markdown is shown, so a diagram is a fence and not a directive
