@@ -7,8 +7,9 @@ import re
 import pytest
 
 from fairlane.backends import MANIFESTS
+from fairlane.backends.manifest import Option
 from fairlane.templates import bundle_root, render
-from rendered.contents import PARTS, layout, operations
+from rendered.contents import PARTS, layout, operations, options, options_table
 from tests.commands import CHECKOUT
 
 SQL = ("postgres", "sqlite", "libsql", "rqlite")
@@ -56,3 +57,18 @@ def test_a_block_is_a_file_rendered_for_the_queue(backend: str) -> None:
         assert "fairlane" in block
         assert "{{" not in block
         assert "{%" not in block
+
+
+def test_an_option_says_its_default_its_unit_and_where_it_stands() -> None:
+    patience = Option("timeout", lambda name, value: float(value), 10.0, "For one request | or two.", "seconds")
+    inside = Option("store", lambda name, value: value, None, "Yours.", in_url=False, for_client=True)
+    *_, first, second = options_table([patience, inside]).splitlines()
+    assert (
+        first == "| `timeout` | `10.0` | seconds | the URL, `connect()`, `from_url()` | For one request \\| or two. |"
+    )
+    assert second == "| `store` |  |  | `connect()`, `from_url()`, a transport made of your own client | Yours. |"
+
+
+@pytest.mark.parametrize("backend", MANIFESTS)
+def test_every_option_of_a_backend_is_shown(backend: str) -> None:
+    assert all(f"| `{option.name}` |" in options(backend) for option in MANIFESTS[backend].options)

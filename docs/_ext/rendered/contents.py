@@ -5,11 +5,10 @@ No Sphinx here, so that tests can look at what a page gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from fairlane.backends import MANIFESTS
+from fairlane.backends.manifest import Option
 from fairlane.capabilities import PROMISES, Capabilities
 from rendered.templated import comment, layout, operations, protocol
 
@@ -94,16 +93,29 @@ def _cell(text: str) -> str:
 
 def options(backend: str) -> str:
     """Return the options of a backend's transports, from its manifest."""
-    manifest = getattr(import_module(f"fairlane.backends.{backend}"), "MANIFEST", None)
-    declared: tuple[Any, ...] = getattr(manifest, "options", ())
+    return options_table(MANIFESTS[backend].options)
+
+
+def options_table(declared: Sequence[Option]) -> str:
+    """Return a line for each option; nothing where there are none."""
     if not declared:
         return ""
-    rows = (f"| `{each.name}` | {_value(each.default)} | {each.unit or ''} | {_cell(each.doc)} |" for each in declared)
-    return "\n".join(["| option | default | unit | |", "|---|---|---|---|", *rows, ""])
+    lines = ["| option | default | unit | stands in | what for |", "|---|---|---|---|---|"]
+    for option in declared:
+        default = "" if option.default is None else f"`{option.default}`"
+        places = ", ".join(_places(option))
+        lines.append(f"| `{option.name}` | {default} | {option.unit or ''} | {places} | {_cell(option.doc)} |")
+    return "\n".join([*lines, ""])
 
 
-def _value(default: object) -> str:
-    return "" if default is None else f"`{default}`"
+def _places(option: Option) -> Iterator[str]:
+    """Where people write an option."""
+    if option.for_url and option.in_url:
+        yield "the URL"
+    if option.for_url:
+        yield "`connect()`, `from_url()`"
+    if option.for_client:
+        yield "a transport made of your own client"
 
 
 def backends_in_short() -> str:

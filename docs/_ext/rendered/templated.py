@@ -123,7 +123,8 @@ def _statements(backend: str) -> Iterator[Script]:
     dialect = MANIFESTS[backend].dialect or ""
     stored = {script.path for script in _migrated(backend)}
     variables = {"queue": QUEUE, "dialect": backend}
-    for file in sorted((bundle_root() / "procedures" / dialect).glob("*.sql.j2")):
+    root = bundle_root() / "procedures" / dialect
+    for file in (*sorted(root.glob("*.sql.j2")), *sorted(root.glob("calls/*.sql.j2"))):
         path = str(file.relative_to(bundle_root()))
         name = file.name.partition(".")[0]
         if name == "macros" or path in stored or backend not in ONLY.get(name, (backend,)):
