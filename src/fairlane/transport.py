@@ -39,7 +39,26 @@ class Transport(Generic[T]):
         self._assemble(backend.core(name), backend.executor.from_client(client, name, **options), codec)
 
     @classmethod
-    def from_url(
+    def from_url(cls, url: str, *arguments: Any, **keywords: Any) -> Self:
+        """Connect to the backend at a URL.
+
+        Args:
+            url: where the backend is; `docs/backends/` shows the forms.
+            queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
+            codec: encodes and decodes events; strict JSON unless given.
+            startup_timeout: seconds to wait for a server that is not up yet.
+            options: those of the backend; its own class, such as `SqliteTransport`, declares and documents them.
+
+        Raises:
+            SchemaNotReady: the queue is not migrated, or to a revision that does not fit this client.
+            BackendUnavailable: the server cannot be reached.
+            AuthenticationFailed: it refused the credentials.
+            ConfigurationError: the URL or an option is wrong.
+        """
+        return cls._from_url(url, *arguments, **keywords)
+
+    @classmethod
+    def _from_url(
         cls,
         url: str,
         *,
@@ -48,21 +67,7 @@ class Transport(Generic[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
     ) -> Self:
-        """Connect to the backend at a URL.
-
-        Args:
-            url: where the backend is; `docs/backends/` shows the forms.
-            queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
-            codec: encodes and decodes events; strict JSON unless given.
-            startup_timeout: seconds to wait for a server that is not up yet.
-            options: see the transport's own `from_url`.
-
-        Raises:
-            SchemaNotReady: the queue is not migrated, or to a revision that does not fit this client.
-            BackendUnavailable: the server cannot be reached.
-            AuthenticationFailed: it refused the credentials.
-            ConfigurationError: the URL or an option is wrong.
-        """
+        """Connect; `from_url` says how. A name of its own, since each backend declares `from_url` with its options."""
         backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
         made = cls.__new__(cls)
@@ -204,7 +209,12 @@ class AsyncTransport(Generic[T]):
         self._assemble(backend.core(name), backend.async_executor.from_client(client, name, **options), codec)
 
     @classmethod
-    async def from_url(
+    async def from_url(cls, url: str, *arguments: Any, **keywords: Any) -> Self:
+        """Connect to the backend at a URL; see `Transport.from_url`."""
+        return await cls._from_url(url, *arguments, **keywords)
+
+    @classmethod
+    async def _from_url(
         cls,
         url: str,
         *,
@@ -213,7 +223,6 @@ class AsyncTransport(Generic[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
     ) -> Self:
-        """Connect to the backend at a URL; arguments and errors as in `Transport.from_url`."""
         backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
         made = cls.__new__(cls)

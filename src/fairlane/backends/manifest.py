@@ -27,12 +27,13 @@ class Option:
 
     Attributes:
         read: returns the value that a person wrote, checked; it gets the option's name and the value.
-        default: the value of who says nothing.
+        default: the value when none is given; it is not read.
         unit: of a number, e.g. seconds.
         doc: what it is for, in a sentence or two.
         in_url: it may stand in a URL.
         for_url: transports that are made of a URL take it.
         for_client: transports that are made of the application's own client, pool or connection take it.
+        aliases: other spellings that a URL may use.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Option:
     in_url: bool = True
     for_url: bool = True
     for_client: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

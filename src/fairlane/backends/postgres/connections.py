@@ -65,10 +65,10 @@ class Opening:
         timeout: float = 30.0,
         prepare_threshold: int | None = 5,
     ) -> None:
-        self.max_connections = count("max_connections", max_connections, smallest=1)
-        self.timeout = seconds("timeout", timeout, smallest=0.001)
+        self.max_connections = count(1)("max_connections", max_connections)
+        self.timeout = seconds(0.001)("timeout", timeout)
         if prepare_threshold is not None:
-            count("prepare_threshold", prepare_threshold, smallest=0)
+            count(0)("prepare_threshold", prepare_threshold)
         self.url = url
         given = conninfo.conninfo_to_dict(url)
         # another encoding of the client, wherever it is set, could not hold every event

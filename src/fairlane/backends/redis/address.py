@@ -135,7 +135,7 @@ def _check(address: Address) -> None:
 def _check_patience(query: dict[str, str]) -> None:
     for name in ("socket_timeout", "socket_connect_timeout"):
         if name in query:
-            seconds(name, query[name], smallest=0.001)
+            seconds(0.001)(name, query[name])
 
 
 def _no_retry(module: Any) -> Any:

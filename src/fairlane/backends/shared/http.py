@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlane.backends.shared.options import boolean, ca_file, seconds
+from fairlane.backends.shared.options import boolean, ca_file, optional, seconds
 
 TIMEOUT = 10.0
 """Seconds for one request: rqlite gives a write up to 10, sqld lets one hold the write lock idly for 5."""
@@ -53,8 +53,8 @@ def read_options(chosen: dict[str, Any]) -> dict[str, Any]:
         ConfigurationError: the value of one is wrong.
     """
     return {
-        "timeout": seconds("timeout", chosen.get("timeout", TIMEOUT), smallest=0.01),
-        "retry_seconds": seconds("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS), smallest=0.0),
-        "ca_file": ca_file(chosen.get("ca_file")),
+        "timeout": seconds(0.01)("timeout", chosen.get("timeout", TIMEOUT)),
+        "retry_seconds": seconds(0)("retry_seconds", chosen.get("retry_seconds", RETRY_SECONDS)),
+        "ca_file": optional(ca_file)("ca_file", chosen.get("ca_file")),
         "verify": boolean("verify", chosen.get("verify", True)),
     }

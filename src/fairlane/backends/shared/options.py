@@ -1,59 +1,153 @@
-"""Options as people write them, in URLs or in Python, read alike by several backends."""
+"""Options as people write them, in URLs or in Python: one reader for all backends.
+
+A backend lists its options once, in its `options.py`. The functions below make the `read` of an `Option`: they take
+the option's name and what a person wrote, and return the value or raise a `ConfigurationError` that says the rule.
+Text, as it stands in a URL, and values of Python are read alike. `True` is never a number.
+"""
 
 from __future__ import annotations
 
-import ssl
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import unquote_plus
 
+from fairlane.backends.manifest import Option
 from fairlane.errors import ConfigurationError
+from fairlane.urls import options_of, split_url
+
+ValueT = TypeVar("ValueT")
+Reader: TypeAlias = Callable[[str, object], ValueT]
 
 _BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def seconds(name: str, value: Any, *, smallest: float) -> float:
-    """Return a number of seconds, up to an hour."""
-    try:
-        found = -1.0 if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        found = -1.0
-    if not smallest <= found <= 3600:
-        raise ConfigurationError(f"{name} must be {smallest:g} to 3600 seconds: {value!r}")
+def seconds(smallest: float, largest: float = 3600) -> Reader[float]:
+    """Read a number of seconds."""
+
+    def read(name: str, value: object) -> float:
+        try:
+            found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else inf
+        except (ValueError, OverflowError):
+            found = inf
+        if not smallest <= found <= largest:
+            raise ConfigurationError(f"{name} must be {smallest:g} to {largest:g} seconds: {value!r:.100}")
+        return found
+
+    return read
+
+
+def count(smallest: int, largest: int = 1_000_000) -> Reader[int]:
+    """Read a whole number."""
+
+    def read(name: str, value: object) -> int:
+        found = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
+        if isinstance(found, bool) or not isinstance(found, int) or not smallest <= found <= largest:
+            raise ConfigurationError(f"{name} must be a whole number from {smallest} to {largest:,}: {value!r:.100}")
+        return found
+
+    return read
+
+
+def boolean(name: str, value: object) -> bool:
+    """Read yes or no: True, 1, true, yes, and their opposites."""
+    found = value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower())
+    if found is None:
+        raise ConfigurationError(f"{name} must be 1 or 0: {value!r:.100}")
     return found
 
 
-def count(name: str, value: Any, *, smallest: int) -> int:
-    """Return a whole number, up to a million."""
-    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= 1_000_000:
-        raise ConfigurationError(f"{name} must be a whole number from {smallest} to 1,000,000: {value!r}")
+def choice(*choices: str) -> Reader[str]:
+    """Read one of several words, in any case."""
+
+    def read(name: str, value: object) -> str:
+        if not isinstance(value, str) or value.lower() not in choices:
+            raise ConfigurationError(f"{name} must be {', '.join(choices)}: {value!r:.100}")
+        return value.lower()
+
+    return read
+
+
+def text(name: str, value: object) -> str:
+    """Read any text. The message does not repeat it, since it may be a secret."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a str, not {type(value).__name__}")
     return value
 
 
-def boolean(name: str, value: Any) -> bool:
-    """Return yes or no."""
-    found = value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower())
-    if found is None:
-        raise ConfigurationError(f"{name} must be 1 or 0: {value!r}")
-    return found
+def ca_file(name: str, value: object) -> str:
+    """Read the path of a file of certificates: a wrong one is found now instead of with the first request."""
+    import ssl  # it takes 10 ms, and most queues have no certificates
 
-
-def ca_file(value: Any) -> str | None:
-    """Return the path of a file of certificates: a wrong one is found now instead of with the first request."""
-    if value is None:
-        return None
     try:
         ssl.create_default_context(cafile=str(value))
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"ca_file is not a readable file of certificates (PEM): {value!r}: {error}") from error
+        raise ConfigurationError(f"{name} is not a readable file of certificates (PEM): {value!r}: {error}") from error
     return str(value)
 
 
-def check_options(backend: str, options: dict[str, Any], known: tuple[str, ...] = ()) -> None:
-    """Refuse options that a backend does not have.
+def optional(read: Reader[ValueT]) -> Reader[ValueT | None]:
+    """Read None too, for options that can be switched off; in a URL it is written `none`."""
+
+    def read_or_none(name: str, value: object) -> ValueT | None:
+        return None if value is None or (isinstance(value, str) and value.lower() == "none") else read(name, value)
+
+    return read_or_none
+
+
+def read_options(
+    backend: str, options: tuple[Option, ...], url: str | None, keywords: Mapping[str, Any], *, others: bool = False
+) -> dict[str, Any]:
+    """Return the value of every option: of the keyword, else of the URL's query, else the default.
+
+    Args:
+        backend: its name, for messages.
+        options: all that the backend has. With a URL those count that are `for_url`, without one those `for_client`.
+        url: None for a transport on the application's own client.
+        keywords: the options that were given in Python. None stands for the default where that is None.
+        others: the URL may hold further options, which the driver reads itself; see `without_options`.
 
     Raises:
-        ConfigurationError: naming them, and those that it has.
+        ConfigurationError: an option is unknown, or its value is wrong.
     """
-    unknown = sorted(set(options) - set(known))
+    known = [option for option in options if (option.for_client if url is None else option.for_url)]
+    query = _query(known, url)
+    names = {option.name for option in known}
+    in_url = {option.name for option in known if option.in_url}
+    _check_names(backend, "" if url is not None else " on a given client", set(keywords) - names, names)
+    if not others:
+        _check_names(backend, " in its URL", set(query) - in_url, in_url)
+    written = {name: value for name, value in query.items() if name in in_url} | dict(keywords)
+    return {option.name: _value(option, written) for option in known}
+
+
+def without_options(url: str, options: Iterable[Option]) -> str:
+    """Return a URL without the options that are Fairlane's own, for a driver that reads the rest itself."""
+    own = {name for option in options if option.in_url for name in (option.name, *option.aliases)}
+    query = split_url(url).query
+    rest = "&".join(part for part in query.split("&") if unquote_plus(part.partition("=")[0]) not in own)
+    return url if rest == query else url.replace(f"?{query}", f"?{rest}" if rest else "", 1)
+
+
+def _query(known: list[Option], url: str | None) -> dict[str, str]:
+    """Return the query of a URL under the names that options have in Python."""
+    names = {alias: option.name for option in known for alias in option.aliases}
+    return {} if url is None else {names.get(name, name): value for name, value in options_of(url).items()}
+
+
+def _value(option: Option, written: Mapping[str, Any]) -> Any:
+    value = written.get(option.name, option.default)
+    if value is None and option.default is None:
+        return None
+    return option.read(option.name, value) if option.name in written else value
+
+
+def _check_names(backend: str, where: str, unknown: set[str], known: set[str]) -> None:
     if unknown:
-        has = f"it takes {', '.join(known)}" if known else "it takes none"
-        raise ConfigurationError(f"{backend} has no option {', '.join(unknown)}; {has}")
+        has = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        raise ConfigurationError(f"{backend} has no option {', '.join(sorted(unknown))}{where}; {has}")
+
+
+def check_options(backend: str, options: dict[str, Any], known: tuple[str, ...] = ()) -> None:
+    """Refuse options that a backend does not have; `read_options` does this and more."""
+    _check_names(backend, "", set(options) - set(known), set(known))

@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.sqlite.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
@@ -33,6 +34,7 @@ MANIFEST = Manifest(
     schemes=("sqlite",),
     dialect="sqlite",
     choices=frozenset({"head_start"}),
+    options=OPTIONS,
     load=_load,
     transports=_transports,
     target=_target,

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import aiosqlite
 
-from fairlane.backends.shared.options import check_options
+from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.sqlite_statements import Statements
 from fairlane.backends.sqlite.connections import AsyncLane, GivenAsyncLane, GivenLane, Lane, OwnAsyncLane, OwnLane
 from fairlane.backends.sqlite.file import (
@@ -29,6 +29,7 @@ from fairlane.backends.sqlite.file import (
     primary_code,
     translate,
 )
+from fairlane.backends.sqlite.options import OPTIONS
 from fairlane.backends.stored import ACK, NACK, OPERATIONS, REVISION, Call, ProcedureCore, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
@@ -105,7 +106,7 @@ class SqliteExecutor:
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use an open `sqlite3.Connection` of the application, as `GivenLane` says."""
-        check_options("sqlite", options)
+        read_options("sqlite", OPTIONS, None, options)
         if not isinstance(client, sqlite3.Connection):
             raise ConfigurationError(f"sqlite takes a sqlite3.Connection, not {type(client).__name__}")
         lane = GivenLane(client)
@@ -148,7 +149,7 @@ class AsyncSqliteExecutor:
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use an open `aiosqlite.Connection` of the application, as `GivenLane` says."""
-        check_options("sqlite", options)
+        read_options("sqlite", OPTIONS, None, options)
         if not isinstance(client, aiosqlite.Connection):
             raise ConfigurationError(f"sqlite takes an aiosqlite.Connection here, not {type(client).__name__}")
         lane = GivenAsyncLane(client)

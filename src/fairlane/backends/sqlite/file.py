@@ -13,16 +13,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from fairlane.backends.shared import forks
-from fairlane.backends.shared.options import check_options
+from fairlane.backends.shared.options import read_options
+from fairlane.backends.sqlite.options import OPTIONS
 from fairlane.errors import BackendFull, BackendUnavailable, ConfigurationError, EventTooLarge, FairlaneError
-from fairlane.urls import options_of, split_url
+from fairlane.urls import split_url
 
 OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
 
-SYNCHRONOUS = ("full", "extra", "normal")
-OPTIONS = ("synchronous", "busy_timeout")
-BUSY_TIMEOUT = 10.0
 MIGRATION_TIMEOUT = 60.0
 
 IN_THE_WAY = "if something of another application has a name that the queue needs, choose another name for the queue"
@@ -39,14 +37,12 @@ class Location:
 
     Attributes:
         path: absolute, so that a later change of the working directory does not matter.
-        synchronous: `full` keeps what was published, acked, given back or extended through a power failure, and may
-            forget the last claims; `extra` keeps claims too; `normal` may forget the last operations of all kinds.
-        busy_timeout: seconds to go on asking while other connections hold the file.
+        synchronous, busy_timeout: see `OPTIONS`.
     """
 
     path: Path
-    synchronous: str = "full"
-    busy_timeout: float = BUSY_TIMEOUT
+    synchronous: str
+    busy_timeout: float
 
 
 def locate(url: str, options: dict[str, Any]) -> Location:
@@ -68,13 +64,7 @@ def locate(url: str, options: dict[str, Any]) -> Location:
         raise ConfigurationError("an SQLite queue lives in a file, sqlite:///queue.db: for one in memory use memory://")
     if "\0" in name or name.endswith("/") or not _is_encodable(name):
         raise ConfigurationError(f"not the name of a file: {name!r}")
-    chosen = {**options_of(url), **options}
-    check_options("sqlite", chosen, OPTIONS)
-    return Location(
-        Path(name).absolute(),
-        _synchronous(chosen.get("synchronous", "full")),
-        _seconds(chosen.get("busy_timeout", BUSY_TIMEOUT)),
-    )
+    return Location(Path(name).absolute(), **read_options("sqlite", OPTIONS, url, options))
 
 
 def _is_encodable(name: str) -> bool:
@@ -96,23 +86,6 @@ def check_version() -> None:
             f"fairlane needs SQLite 3.35 or newer, this Python has {sqlite3.sqlite_version}: use a newer Python or "
             "libsqlite3"
         )
-
-
-def _synchronous(value: Any) -> str:
-    text = str(value).lower()
-    if text not in SYNCHRONOUS:
-        raise ConfigurationError(f"synchronous must be {', '.join(SYNCHRONOUS)}: {value!r}")
-    return text
-
-
-def _seconds(value: Any) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise ConfigurationError(f"busy_timeout must be 0 to 3600 seconds: {value!r}")
-    return seconds
 
 
 class QueueConnection(sqlite3.Connection):

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.sqlite import MANIFEST
+from fairlane.backends.sqlite.options import SqliteOptions
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    import aiosqlite
 
 
 class SqliteTransport(Transport[T]):
-    """Queue in an SQLite file, shared by the threads and processes of one machine."""
+    """Queue in an SQLite file, shared by the threads and processes of one machine: built on a URL or a connection.
+
+    On a connection of the application the operations join its open transaction.
+    """
 
     manifest = MANIFEST
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, queue: str = DEFAULT_QUEUE, codec: Codec[T] | None = None
+    ) -> None:
+        super().__init__(connection, queue=queue, codec=codec)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[SqliteOptions],
+    ) -> Self:
+        """Use the file at a URL: `sqlite:///relative.db`, `sqlite:////absolute.db`; see `Transport.from_url`.
+
+        Args:
+            options: `SqliteOptions` names them, beside it `OPTIONS` documents them.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
 
 
 class AsyncSqliteTransport(AsyncTransport[T]):
-    """Queue in an SQLite file for asyncio, through aiosqlite."""
+    """Queue in an SQLite file for asyncio, through aiosqlite; see `SqliteTransport`."""
 
     manifest = MANIFEST
+
+    def __init__(
+        self, connection: aiosqlite.Connection, *, queue: str = DEFAULT_QUEUE, codec: Codec[T] | None = None
+    ) -> None:
+        super().__init__(connection, queue=queue, codec=codec)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[SqliteOptions],
+    ) -> Self:
+        """Use the file at a URL; see `SqliteTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
