@@ -5,16 +5,16 @@ Arguments are checked and events encoded before anything is sent; the schema is 
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Generic
 
 from fairlane import contract
 from fairlane.backends.base import Claimed, Core
+from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
 from fairlane.codec import Codec, encode_event
 from fairlane.errors import BackendUnavailable, EventDecodingError
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T
-from fairlane.program import AnswerT, Program, RequestT, ResultT, Sleep
+from fairlane.program import AnswerT, Program, RequestT, ResultT
 
 
 class Operations(Generic[RequestT, AnswerT, T]):
@@ -28,16 +28,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
 
     def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
         """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most."""
-        deadline = time.monotonic() + timeout
-        pause = 0.05
-        while True:
-            try:
-                return (yield from self._check_ready())
-            except BackendUnavailable:
-                if time.monotonic() + pause > deadline:
-                    raise
-            yield Sleep(pause)
-            pause = min(pause * 1.6, 1.0)
+        return retried(self._check_ready, Within(timeout, STARTUP_PAUSES, BackendUnavailable))
 
     def _check_ready(self) -> Program[RequestT, AnswerT, None]:
         if not self._ready:

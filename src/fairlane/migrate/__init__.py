@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairlane.backends import manifest_of
+from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, ask, retried
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
 from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError
 from fairlane.program import ResultT, run
@@ -144,16 +144,8 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
 
 def _patiently(action: Callable[[], ResultT], timeout: float) -> ResultT:
     """Try again while the server is not up, for `timeout` seconds at most."""
-    deadline = time.monotonic() + timeout
-    pause = 0.05
-    while True:
-        try:
-            return action()
-        except BackendUnavailable:
-            if time.monotonic() + pause > deadline:
-                raise
-        time.sleep(pause)
-        pause = min(pause * 1.6, 1.0)
+    policy = Within(timeout, STARTUP_PAUSES, BackendUnavailable)
+    return run(retried(lambda: ask(action), policy), lambda request: request())
 
 
 def _settings(url: str, queue: str, options: dict[str, str | None], head_start: float | str | None = None) -> Settings:
