@@ -408,7 +408,7 @@ def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: m
 
 
 def test_a_forked_child_opens_its_own_connection(url, monkeypatch):
-    monkeypatch.setattr("fairlane.backends.shared.forks.PATIENCE", 0.1)
+    monkeypatch.setattr("fairlane.backends.shared.forks.FORK_TIMEOUT", 0.1)
     context = multiprocessing.get_context("fork")
     with fairlane.connect(url) as queue:
         for name in ("a", "b", "c"):

@@ -46,7 +46,7 @@ class _Group:
     attempts: int = 0
 
 
-class MemoryStore(forks.Guarded):
+class MemoryStore(forks.ForkAwareWithLock):
     """The messages of one queue. Its methods are the stored operations; each holds the lock for its whole length."""
 
     def __init__(self, head_start: float | Literal["always"] = 1.0) -> None:

@@ -23,7 +23,7 @@ from fairlane.errors import FairlaneError
 from fairlane.urls import host_of
 
 
-class _Executor(forks.Heir):
+class _Executor(forks.ForkAware):
     """What both executors share: one client, one database, a prefix."""
 
     def __init__(
@@ -36,7 +36,7 @@ class _Executor(forks.Heir):
         self._make = make
         self._use(client)
         if make is not None:
-            forks.watch(self)
+            forks.register(self)
 
     @property
     def _owned(self) -> bool:
@@ -46,7 +46,7 @@ class _Executor(forks.Heir):
         self._client = client
         self._database = clients.database_of(client, self._name)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`. pymongo would go on with the parent's client, whose locks may be held for ever."""
         assert self._make is not None
         left = self._client

@@ -93,7 +93,7 @@ class Opening:
         }
 
 
-class OwnPool(forks.Heir):
+class OwnPool(forks.ForkAware):
     """A pool that is thrown away as a whole when a connection breaks, and opened anew by the next call.
 
     A server that went away took all connections with it, and a pool left alone would hand out every dead one. And
@@ -106,7 +106,7 @@ class OwnPool(forks.Heir):
         self._pool: Pool | None = None
         self._spares: Spares[OwnConnection] = Spares()
         self._closed = False
-        forks.watch(self)
+        forks.register(self)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, which is a transaction of its own."""
@@ -193,7 +193,7 @@ class OwnPool(forks.Heir):
         self._put_back()
         pool.close(timeout=1)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
         left = self._pool, self._spares
         self._pool, self._spares, self._lock = None, Spares(), threading.Lock()
@@ -209,7 +209,7 @@ class OwnPool(forks.Heir):
             pool.close()
 
 
-class AsyncOwnPool(forks.Heir):
+class AsyncOwnPool(forks.ForkAware):
     """The same for asyncio."""
 
     def __init__(self, opening: Opening) -> None:
@@ -218,7 +218,7 @@ class AsyncOwnPool(forks.Heir):
         self._pool: AsyncPool | None = None
         self._spares: Spares[OwnAsyncConnection] = Spares()
         self._closed = False
-        forks.watch(self)
+        forks.register(self)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, which is a transaction of its own; its connection survives a cancelled caller."""
@@ -300,7 +300,7 @@ class AsyncOwnPool(forks.Heir):
         await self._put_back()
         await pool.close(timeout)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
         left = self._pool, self._spares
         self._pool, self._spares, self._lock = None, Spares(), asyncio.Lock()

@@ -33,7 +33,7 @@ class GivenConnection:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._process = forks.OneProcess("postgres", OWN, os.getpid())
+        self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
@@ -50,7 +50,7 @@ class AsyncGivenConnection:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._process = forks.OneProcess("postgres", OWN, os.getpid())
+        self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
@@ -67,7 +67,7 @@ class GivenPool:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._process = forks.OneProcess("postgres", OWN)
+        self._process = forks.OwnerProcess("postgres", OWN)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, in autocommit mode: BEGIN and COMMIT would be two round trips more."""
@@ -98,7 +98,7 @@ class AsyncGivenPool:
 
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
-        self._process = forks.OneProcess("postgres", OWN)
+        self._process = forks.OwnerProcess("postgres", OWN)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement; the connection is given back also when the caller is cancelled."""

@@ -41,7 +41,7 @@ class AsyncLine(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnLine(forks.Heir):
+class OwnLine(forks.ForkAware):
     """A single server, on connections of our own.
 
     The driver's pool and its way of packing a command take longer than the server needs to carry the command out, so
@@ -56,7 +56,7 @@ class OwnLine(forks.Heir):
         self._limit = address.max_connections
         self._closed = False
         self._start()
-        forks.watch(self)
+        forks.register(self)
 
     def _start(self) -> None:
         self._free: deque[tuple[Any, float]] = deque()  # connected; and since when it is idle
@@ -65,7 +65,7 @@ class OwnLine(forks.Heir):
         for _ in range(self._limit):
             self._permits.put(None)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
         left = self._free, self._cold
         self._start()

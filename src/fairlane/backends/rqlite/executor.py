@@ -66,7 +66,7 @@ def _make_session(address: Address) -> requests.Session:
     return session
 
 
-class RqliteExecutor(forks.Heir):
+class RqliteExecutor(forks.ForkAware):
     """Sends requests with a `requests.Session`, whose pool gives every thread a connection."""
 
     def __init__(self, session: requests.Session, wire: Wire, *, owned: bool) -> None:
@@ -74,7 +74,7 @@ class RqliteExecutor(forks.Heir):
         self._wire = wire
         self._owned = owned
         if owned:
-            forks.watch(self)
+            forks.register(self)
         self._timeout = (wire.address.connect_timeout, wire.address.timeout)
 
     @classmethod
@@ -105,7 +105,7 @@ class RqliteExecutor(forks.Heir):
             raise self._wire.broken(node, error, sent=not _never_connected(error)) from error
         return self._wire.answer(request, node, answer.status_code, answer.headers, answer.content)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
         left, self._session = self._session, _make_session(self._wire.address)
         return left
@@ -116,7 +116,7 @@ class RqliteExecutor(forks.Heir):
             self._session.close()
 
 
-class AsyncRqliteExecutor(forks.Heir):
+class AsyncRqliteExecutor(forks.ForkAware):
     """Sends requests with an `httpx.AsyncClient`, made by the first of them in the event loop that it runs in."""
 
     def __init__(self, client: httpx.AsyncClient | None, wire: Wire) -> None:
@@ -127,7 +127,7 @@ class AsyncRqliteExecutor(forks.Heir):
         self._wire = wire
         address = wire.address
         self._timeout = httpx.Timeout(address.timeout, connect=address.connect_timeout, pool=None)
-        forks.watch(self)
+        forks.register(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -176,7 +176,7 @@ class AsyncRqliteExecutor(forks.Heir):
             raise ConfigurationError("the httpx.AsyncClient given to rqlite was closed: keep it open") from error
         return self._wire.answer(request, node, answer.status_code, answer.headers, answer.content)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
         left, self._own = self._own, None
         return left

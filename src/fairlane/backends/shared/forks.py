@@ -1,4 +1,4 @@
-"""What becomes of connections in a fork: a child neither uses nor closes those of its parent, and opens its own."""
+"""Connections and forks: a child neither uses nor closes the connections of its parent, it opens its own."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ import weakref
 
 from fairlane.errors import ConfigurationError
 
-PATIENCE = 10.0
+FORK_TIMEOUT = 10.0
 """Seconds for which a fork waits for a call in another thread to end."""
 
-_inherited: list[object] = []
-"""Kept for good: what is collected is closed, and the parent still uses it."""
 
+class ForkAware:
+    """Holds connections, and is told of every fork once it is registered.
 
-class Heir:
-    """Holds connections. Asking for the process in every call would cost more than being told."""
+    To be told costs nothing; to compare process ids in every call would.
+    """
 
     def before_fork(self) -> None:
-        """Make ready, in the parent. Whoever takes a lock here gives it back in `after_fork`."""
+        """Prepare, in the parent. A lock that is taken here is released in `after_fork_in_parent`."""
 
-    def after_fork(self) -> None:
-        """Go on, in the parent."""
+    def after_fork_in_parent(self) -> None:
+        """Go on in the parent."""
 
-    def leave_to_parent(self) -> object:
-        """Be, in the child, as if nothing had ever been opened, locks included; return what was."""
+    def after_fork_in_child(self) -> object:
+        """Forget in the child all that was open, locks included, and return it: it belongs to the parent."""
 
 
-class Guarded(Heir):
-    """Has a lock that no thread holds while the process forks: the child would inherit it locked, for ever."""
+class ForkAwareWithLock(ForkAware):
+    """Has a lock that no thread holds while the process forks: a child that gets it locked has nobody to release it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stopped = False
-        watch(self)
+        self._locked_for_fork = False
+        register(self)
 
     def before_fork(self) -> None:
-        """Wait for whoever is inside."""
-        self._stopped = self._lock.acquire(timeout=PATIENCE)
+        """Wait until no thread holds the lock."""
+        self._locked_for_fork = self._lock.acquire(timeout=FORK_TIMEOUT)
 
-    def after_fork(self) -> None:
-        """Let the others in again."""
-        if self._stopped:
+    def after_fork_in_parent(self) -> None:
+        """Release the lock."""
+        if self._locked_for_fork:
             self._lock.release()
 
-    def leave_to_parent(self) -> object:
-        """Have a lock that nobody holds."""
+    def after_fork_in_child(self) -> object:
+        """Make a new lock."""
         self._lock = threading.Lock()
         return None
 
 
-class OneProcess:
-    """Whose an application's connection is: two processes that share one would read each other's answers.
+class OwnerProcess:
+    """The one process that may use a connection of the application: two would read each other's answers.
 
     Args:
         backend: for the message.
@@ -81,29 +81,32 @@ class OneProcess:
             )
 
 
-_heirs: weakref.WeakSet[Heir] = weakref.WeakSet()
-_forking: list[Heir] = []
+_registered: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_forking: list[ForkAware] = []
+_of_parents: list[object] = []
+"""Kept for good in a child: what is collected is closed, and the parent still uses it."""
 
 
-def watch(heir: Heir) -> None:
+def register(holder: ForkAware) -> None:
     """Tell it of every fork from now on."""
-    _heirs.add(heir)
+    _registered.add(holder)
 
 
 def _before() -> None:
-    _forking[:] = _heirs
-    for heir in _forking:
-        heir.before_fork()
+    _forking[:] = _registered
+    for holder in _forking:
+        holder.before_fork()
 
 
 def _in_parent() -> None:
     while _forking:
-        _forking.pop().after_fork()
+        _forking.pop().after_fork_in_parent()
 
 
 def _in_child() -> None:
     while _forking:
-        _inherited.append(_forking.pop().leave_to_parent())
+        _of_parents.append(_forking.pop().after_fork_in_child())
 
 
-os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -39,7 +39,7 @@ class AsyncLane(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnLane(forks.Guarded):
+class OwnLane(forks.ForkAwareWithLock):
     """A connection opened when first used, and anew when another file is at its path.
 
     A process must not fork while it has a file open in SQLite, whose own notes of the locks it holds would go into
@@ -90,12 +90,12 @@ class OwnLane(forks.Guarded):
     def before_fork(self) -> None:
         """Close the connection, when the call that uses it has ended."""
         super().before_fork()
-        if self._stopped:
+        if self._locked_for_fork:
             self._drop()
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Keep one that could not be closed from being closed here."""
-        super().leave_to_parent()
+        super().after_fork_in_child()
         left, self._connection, self._look_at = self._connection, None, 0.0
         return left
 
@@ -111,7 +111,7 @@ class GivenLane:
         check_factories(connection)
         self._connection = connection
         self._lock = threading.Lock()
-        self._process = forks.OneProcess("sqlite", "its own", os.getpid())
+        self._process = forks.OwnerProcess("sqlite", "its own", os.getpid())
 
     def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""
@@ -133,7 +133,7 @@ class GivenLane:
         """Leave it open: it is the application's."""
 
 
-class OwnAsyncLane(forks.Heir):
+class OwnAsyncLane(forks.ForkAware):
     """The same as `OwnLane` for asyncio.
 
     Each statement is one call to aiosqlite, which runs it in the connection's thread to its end. So a cancelled task
@@ -147,7 +147,7 @@ class OwnAsyncLane(forks.Heir):
         self._file: tuple[int, int] | None = None
         self._look_at = 0.0
         self._closed = False
-        forks.watch(self)
+        forks.register(self)
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement; it is committed when this returns."""
@@ -205,7 +205,7 @@ class OwnAsyncLane(forks.Heir):
         file: Any = connection._conn
         file.close_for_fork()
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew: the connections' threads are not here."""
         left = self._opening, self._ended
         self._opening, self._ended = None, []
@@ -239,7 +239,7 @@ class GivenAsyncLane:
             raise ConfigurationError("open the aiosqlite connection first: await aiosqlite.connect(…)") from error
         self._connection = connection
         self._lock = asyncio.Lock()
-        self._process = forks.OneProcess("sqlite", "its own", os.getpid())
+        self._process = forks.OwnerProcess("sqlite", "its own", os.getpid())
 
     async def run(self, sql: str, arguments: Any, counts: bool) -> Rows:
         """Run one statement."""

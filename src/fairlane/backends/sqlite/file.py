@@ -147,7 +147,7 @@ class ThreadConnection(QueueConnection):
 
     def close_for_fork(self) -> None:
         """Close the file, when the statement that runs has ended."""
-        if self._guard.acquire(timeout=forks.PATIENCE):
+        if self._guard.acquire(timeout=forks.FORK_TIMEOUT):
             try:
                 self.close()
             finally:

@@ -29,7 +29,7 @@ def make_client(address: Address, connections: int = addresses.MAX_CONNECTIONS) 
     return boto3.session.Session().client("sqs", **addresses.client_arguments(address, Config, connections))
 
 
-class _Executor(forks.Heir):
+class _Executor(forks.ForkAware):
     """What both executors share: a client, ours or the application's, and where it leads."""
 
     def __init__(self, address: Address | None, client: Any, options: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class _Executor(forks.Heir):
         self._client = client
         self._host = address.host if address else _host_of(client)
         if address is not None:
-            forks.watch(self)
+            forks.register(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
@@ -53,7 +53,7 @@ class _Executor(forks.Heir):
             raise ConfigurationError(f"this is no client of SQS: {type(client).__name__}")
         return cls(None, client, options)
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
         left, self._client = self._client, None
         return left
@@ -86,10 +86,10 @@ class SqsExecutor(_Executor):
                     self._client = make_client(self._address, self._connections)
         return self._client
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew, with a lock that nobody holds."""
         self._lock = threading.Lock()
-        return super().leave_to_parent()
+        return super().after_fork_in_child()
 
     def close(self) -> None:
         """Close the client if it is ours."""
@@ -121,9 +121,9 @@ class AsyncSqsExecutor(_Executor):
                 self._context = context
         return self._client
 
-    def leave_to_parent(self) -> object:
+    def after_fork_in_child(self) -> object:
         """Begin anew, with a lock that nobody holds."""
-        left = self._context, super().leave_to_parent()
+        left = self._context, super().after_fork_in_child()
         self._context, self._lock = None, asyncio.Lock()
         return left
 
