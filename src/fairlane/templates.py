@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+
+from fairlane import contract
+from fairlane.backends.stored import OPERATIONS
 
 
 @cache
@@ -35,9 +39,25 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of the contract as templates name them, in whole numbers; times are seconds."""
+
+    max_visibility: int = int(contract.MAX_VISIBILITY)
+    max_delay: int = int(contract.MAX_DELAY)
+    max_priority: int = contract.MAX_PRIORITY
+    priorities: tuple[int, ...] = tuple(range(contract.MAX_PRIORITY + 1))
+    max_id_bytes: int = contract.MAX_ID_BYTES
+    max_dedup_length: int = contract.MAX_DEDUP_LENGTH
+    max_limit: int = contract.MAX_LIMIT
+
+
 @cache
 def environment() -> jinja2.Environment:
-    """Return the one Jinja environment; a template that uses an undefined variable fails."""
+    """Return the one Jinja environment; a template that uses an undefined variable fails.
+
+    Every template has `limits`, and `operations`: the table of `backends.stored`.
+    """
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(bundle_root()),
         undefined=jinja2.StrictUndefined,
@@ -48,6 +68,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters["ident"] = ident
     made.filters["literal"] = literal
+    made.globals |= {"limits": Limits(), "operations": OPERATIONS}
     return made
 
 

@@ -35,6 +35,7 @@ class Operation:
         repeatable: it may be sent again when the answer to the first request was lost. An `ack` or a `nack` may not:
             its second answer would be that the lease is lost, which would look like somebody else's doing.
         waits_for_disk: what it has done must survive a power failure. A claim need not: its message is claimable again.
+        adds: the queue grows by it. Whoever has no room refuses it, and it alone, so that the queue can be drained.
     """
 
     name: str
@@ -43,10 +44,11 @@ class Operation:
     fenced: bool = False
     repeatable: bool = True
     waits_for_disk: bool = False
+    adds: bool = False
 
 
 REVISION = Operation("revision", ("revision", "serves"), looks=True)
-PUBLISH = Operation("publish", ("seq",), waits_for_disk=True)
+PUBLISH = Operation("publish", ("seq",), waits_for_disk=True, adds=True)
 CLAIM = Operation("claim", ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at"))
 ACK = Operation("ack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
 NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
@@ -64,7 +66,7 @@ MESSAGE_STATUS = Operation(
     ("group_id", "seq", "state", "position", "attempts", "dedup_id", "published_at", "age_seconds", "event"),
     looks=True,
 )
-OPERATIONS = (REVISION, PUBLISH, CLAIM, ACK, NACK, EXTEND, QUEUE_STATUS, GROUP_STATUS, MESSAGE_STATUS)
+OPERATIONS = (PUBLISH, CLAIM, ACK, NACK, EXTEND, REVISION, QUEUE_STATUS, GROUP_STATUS, MESSAGE_STATUS)
 """The one table of them. Executors, statements and the tests ask it instead of comparing names."""
 
 
