@@ -41,7 +41,7 @@ async def own(queues, servers):
 async def break_connections(queue, server):
     """Break every connection to the server but our own."""
     if queue.caps.backend == "libsql":
-        pytest.skip("sqld breaks no connections when asked to: tests/libsql does it on the way")
+        pytest.skip("sqld breaks no connections when asked to: tests/backends/libsql does it on the way")
     if queue.caps.backend == "postgres":
         import psycopg
 

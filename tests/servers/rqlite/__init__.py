@@ -3,7 +3,7 @@
 No package registry carries a usable build of rqlite, so the tests run on this; with FAIRLANE_TEST_RQLITE_URL set
 they run on a real cluster as well. Every behaviour here is taken from rqlite's documentation (https://rqlite.io/docs)
 or source (https://github.com/rqlite/rqlite, tag v10.2.7 unless said otherwise) and pinned by a test in
-tests/unit/test_rqlite_stand_in_*.py, with a note of where it comes from.
+tests/machinery/test_rqlite_*.py, with a note of where it comes from.
 
     with rqlite.private(nodes=3, auth="user:secret") as cluster:
         cluster.url                         # rqlite://user:secret@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3

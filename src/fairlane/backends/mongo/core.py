@@ -17,7 +17,7 @@ ack      1. free the group and note the message as acked: the fence, and the mom
          2. delete the message   3. drop the group if it has no message left
          Stopped after 1, the next claim deletes the message; after 2, it finds or drops the group.
 
-Three rules make this safe; tests/mongo shows each one fail without it:
+Three rules make this safe; tests/backends/mongo shows each one fail without it:
 - A group is dropped only if its `touched` is what it was before one looked for messages. Each pass through step 3 of
   publish writes a number that was drawn for this pass alone: a dedup hit that wrote the first one's seq again could
   make `touched` look as if nobody had come, and a published message would lose its group. Its `acked` must be the

@@ -1,0 +1,62 @@
+"""Queues on a real sqld behind a relay of the test's own, which can be told to fail; every test runs for both twins.
+
+The contract suite runs on libSQL as on every other backend; what is here goes wrong on purpose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.libsql.relay import Relay
+from tests.harness import Queue, Queues
+from tests.harness.kits import LibsqlKit
+from tests.servers import Server
+
+TIMEOUT = 2.0
+
+
+@pytest.fixture(params=["sync", "async"])
+def twin(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(servers: Callable[..., Server]) -> Server:
+    """An sqld of this module's own."""
+    return servers("sqld")
+
+
+@pytest.fixture
+def relay(server: Server) -> Iterator[Relay]:
+    with Relay(server.port) as made:
+        yield made
+
+
+@pytest.fixture
+async def queues(server: Server, twin: str, folder: Path) -> AsyncIterator[Queues]:
+    """Queues made on the server itself; what a test sends goes through the relay only if it asks for that."""
+    kit = LibsqlKit()
+    kit.server_url = server.url
+    made = Queues(kit, twin, folder)  # type: ignore[arg-type]
+    yield made
+    with contextlib.suppress(Exception):
+        server.start()
+    await made.close()
+
+
+@pytest.fixture
+async def queue(queues: Queues, relay: Relay) -> Queue:
+    """A fresh queue behind the relay, which has seen nothing yet."""
+    made = await queues.make(url=relay.url, timeout=TIMEOUT, retry_seconds=10)
+    relay.seen.clear()
+    return made
+
+
+def executor(queue: Queue) -> Any:
+    """The driver's side of a queue."""
+    return queue.transport._executor

@@ -1,0 +1,177 @@
+"""A server that is restarted or crashes while workers are at it, that is not there, or that never answers."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairlane import BackendUnavailable, LeaseLost
+from tests.backends.libsql.relay import open_socket
+from tests.harness import LONG, eventually
+from tests.harness.queues import in_thread
+from tests.servers.base import free_port
+
+pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-others")]
+
+
+@pytest.mark.parametrize("how", ["restarted", "crashed"])
+async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues, server, how):
+    """Publishers and workers run on. An operation fails once at most, with a typed error that says whether it knows."""
+    queue = await queues.make(retry_seconds=20)
+    sent, claimed, acked, errors = [], [], [], []
+    publishing = {"a", "b"}
+    stop = asyncio.Event()
+
+    async def publisher(group):
+        number = 0
+        while not stop.is_set():
+            await queue.publish(group, number)  # survives everything: it may be sent again
+            sent.append((group, number))
+            number += 1
+            await asyncio.sleep(0.005)
+        publishing.remove(group)
+
+    async def worker(name):
+        while publishing or len(acked) < len(sent):
+            lease = await queue.claim(name, LONG)  # so does this
+            if lease is None:
+                await asyncio.sleep(0.01)
+                continue
+            # before the ack: one whose answer is lost lets the next worker in long before its own knows
+            claimed.append((lease.group_id, lease.event))
+            try:
+                await queue.ack(lease)
+            except BackendUnavailable as error:
+                errors.append(error)
+                with contextlib.suppress(LeaseLost):  # it was done, and this is what the first one could not say
+                    await queue.ack(lease)
+            acked.append((lease.group_id, lease.event))
+
+    tasks = [publisher("a"), publisher("b"), worker("v"), worker("w"), worker("x")]
+    running = asyncio.gather(*tasks)
+    await asyncio.sleep(0.3)
+    for _ in range(2):
+        await in_thread(server.restart, kill=how == "crashed")
+        before = len(acked)
+        async with asyncio.timeout(20):
+            while len(acked) < before + 10 and not running.done():  # noqa: ASYNC110 - it works again
+                await asyncio.sleep(0.01)
+    stop.set()
+    async with asyncio.timeout(30):
+        await running
+    assert len(errors) <= 2 * 3, "more than one error of a worker for one restart"
+    assert sorted(acked) == sorted(sent), "a message was lost"
+    assert sorted(claimed) == sorted(sent), "a message was delivered twice"
+    for group in "ab":
+        own = [event for name, event in claimed if name == group]
+        assert own == sorted(own), "a group got out of order"
+    assert await queue.leftovers() == {}
+
+
+WRITERS = """if True:
+    import os, sys, time, fairlane
+    end = time.time() + 20  # should nobody come to kill them
+    fairlane.connect(sys.argv[1], sys.argv[2]).close()  # what takes long is done once
+    for number in range(4):
+        if os.fork() == 0:
+            transport = fairlane.connect(sys.argv[1], sys.argv[2])
+            print(os.getpid(), flush=True)
+            while time.time() < end:
+                transport.publish(f"g{number}", 1)
+                lease = transport.claim("doomed", 0.5)
+                if lease is not None:
+                    transport.ack(lease)
+            os._exit(0)
+"""
+
+
+def writers_of(server, queue):
+    """Start some processes that write all the time; their numbers."""
+    command = [sys.executable, "-c", WRITERS, server.url, queue.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        return [int(process.stdout.readline()) for _ in range(4)]
+
+
+@pytest.mark.parametrize("twin", ["async"], indirect=True)
+async def test_writers_that_are_killed_hold_up_nobody(queues, server):
+    """What they hold is free when their leases end, and at no time do all others wait for them."""
+    queue = await queues.make()
+    writers = await in_thread(writers_of, server, queue)
+    try:
+        longest, end = 0.0, time.monotonic() + 1.2
+        while time.monotonic() < end:
+            began = time.monotonic()
+            await queue.publish("mine", began)
+            longest = max(longest, time.monotonic() - began)
+    finally:
+        for writer in writers:
+            os.kill(writer, signal.SIGKILL)
+    began = time.monotonic()
+    await queue.publish("mine", began)
+    assert max(longest, time.monotonic() - began) < 4, "a gap in the queue of writers takes 5 seconds, or for ever"
+
+    async def empty():
+        await queue.drain()
+        return not await queue.leftovers()
+
+    await eventually(empty)
+
+
+async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(queues, server):
+    """A worker is busy for a while, and the server restarts: its ack must not end in doubt."""
+    queue = await queues.make(retry_seconds=20)
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    await in_thread(server.restart)
+    await queue.ack(lease)
+    assert await queue.leftovers() == {}
+
+
+async def test_a_refused_connection_is_one_typed_error_within_the_deadline(queues, twin):
+    url = f"libsql+http://:secret-token@127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1.*nothing was changed") as caught:
+        await queues.open("q", url=url, startup_timeout=0)
+    assert time.monotonic() - began < 5
+    assert "secret-token" not in f"{caught.value!r}"
+
+
+async def test_a_server_that_never_answers_is_given_up_after_the_timeout(queues):
+    with open_socket() as silent:
+        url = f"libsql+http://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(BackendUnavailable, match="not known"):
+            await queues.open("q", url=url, timeout=0.3, startup_timeout=0)
+    assert 0.25 < time.monotonic() - began < 5
+
+
+async def test_a_request_without_an_answer_ends_after_the_timeout(queue, relay):
+    """An ack is not sent again; a claim is, until the deadline."""
+    await queue.fill([("g", 1), ("h", 2)])
+    hasty = await queue.another(url=relay.url, timeout=0.4, retry_seconds=1.0)
+    lease = await hasty.get("w", LONG)
+    stop = asyncio.Event()
+    relay.fail(lambda request: in_silence(stop), 100)
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailable, match="not known"):
+        await hasty.ack(lease)
+    assert 0.35 < time.monotonic() - began < 3
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailable, match="not known"):
+        await hasty.claim("w", LONG)
+    assert 0.6 < time.monotonic() - began < 5
+    relay.clear()
+    stop.set()
+    await hasty.ack(lease)
+
+
+def in_silence(stop):
+    """Keep a request, without an answer, until it is of no interest to anybody."""
+    end = time.monotonic() + 10
+    while not stop.is_set() and time.monotonic() < end:
+        time.sleep(0.05)

@@ -1,0 +1,87 @@
+"""What a watcher knows who sees every step, and what it holds against the promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlane.backends.mongo.wire import GROUPS, LINE, Insert, Update
+from fairlane.model import Lease
+from tests.backends.mongo.fake import FakeServer
+
+Path = Any
+"""The steps so far: (the path before, the last step), or None. Put into words only when it is needed."""
+
+
+@dataclass(frozen=True)
+class Ghost:
+    """What a watcher knows who sees everything."""
+
+    inserted: tuple[tuple[int, str], ...] = ()  # seq and event
+    published: frozenset[str] = frozenset()  # publish has returned
+    delivered: tuple[str, ...] = ()  # in the order of their first delivery
+    acked: frozenset[str] = frozenset()  # from the moment that counts
+    acked_before: tuple[tuple[str, frozenset[str]], ...] = ()  # by client: when its claim took its group
+    held: tuple[tuple[str, Lease], ...] = ()  # by client
+
+
+class Violation(AssertionError):
+    """A promise was broken; the steps that led there are in its text."""
+
+
+def delivered(
+    ghost: Ghost,
+    name: str,
+    lease: Lease,
+    server: FakeServer,
+    path: Path,
+    before: tuple[tuple[str, str], ...],
+) -> Ghost:
+    """Check a delivery against the promises."""
+
+    def broken(what: str) -> Violation:
+        return Violation(told(path, f"{name} was given {lease.event}: {what}"))
+
+    event = lease.event
+    if event in dict(ghost.acked_before)[name]:
+        raise broken("it was acked before")
+    for first, second in before:
+        if event == second and first not in ghost.acked:
+            raise broken(f"{first} is not finished")
+    open_ones = [other for other in ghost.delivered if other not in ghost.acked and other[0] == event[0]]
+    if open_ones and event not in open_ones and event not in ghost.acked:
+        raise broken(f"{open_ones} came first and is not finished")
+    if lease.expires_at > server.now:
+        for other, held in ghost.held:
+            if other != name and held.group_id == lease.group_id and held.expires_at > server.now:
+                raise broken(f"{other} has {held.event}")
+    known = ghost.delivered if event in ghost.delivered else (*ghost.delivered, event)
+    held_now = {key: value for key, value in ghost.held if key != name} | {name: lease}
+    return replace(ghost, delivered=known, held=tuple(sorted(held_now.items())))
+
+
+def watched(ghost: Ghost, name: str, request: Any, answer: Any) -> Ghost:
+    """Note the moments that count: when a claim takes its group, and when an ack or a nack frees one."""
+    if isinstance(request, Insert) and answer is None:
+        return replace(ghost, inserted=(*ghost.inserted, (request.document["_id"], request.document["event"])))
+    if not isinstance(request, Update) or request.collection != GROUPS or not isinstance(answer, dict):
+        return ghost
+    if request.sort is LINE:
+        moments = dict(ghost.acked_before) | {name: ghost.acked}
+        return replace(ghost, acked_before=tuple(sorted(moments.items())))
+    change = request.update[0]["$set"] if isinstance(request.update, list) else {}
+    if "token" not in change or change["token"] is not None:
+        return ghost
+    held = tuple((key, lease) for key, lease in ghost.held if key != name)
+    if "acked" not in change:
+        return replace(ghost, held=held)
+    return replace(ghost, held=held, acked=ghost.acked | {dict(ghost.inserted)[answer["leased"]]})
+
+
+def told(path: Path, end: str) -> str:
+    """Put the steps into words."""
+    steps = [end]
+    while path is not None:
+        path, step = path
+        steps.append(step if isinstance(step, str) else "{}: {} -> {}".format(*step))
+    return "\n".join(reversed(steps))

@@ -1,0 +1,41 @@
+"""What docs/guide/dba-postgres.md tells beside its sessions, which `tests/docs` runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+
+import pytest
+
+from fairlane import migrate
+from tests.backends.postgres.fresh import fresh_database
+from tests.commands import CHECKOUT, run
+
+GUIDE = (CHECKOUT / "docs" / "guide" / "dba-postgres.md").read_text()
+OBJECTS = """
+    select relname from pg_class where relnamespace = 'orders'::regnamespace and relkind in ('r', 'v', 'S')
+    union select proname from pg_proc where pronamespace = 'orders'::regnamespace
+"""
+
+
+def test_what_is_created_is_listed() -> None:
+    with fresh_database() as database:
+        migrate.upgrade(database.url(), queue="orders")
+        with database.connect() as connection:
+            found = {name for (name,) in connection.execute(OBJECTS)}
+    listed = GUIDE.partition("**What is created.**")[2].partition("\n\n")[0]
+    assert found == set(re.findall(r"`([a-z_]+)`", listed))
+
+
+@pytest.mark.parametrize("command", [line for line in GUIDE.splitlines() if line.startswith("alembic ")])
+def test_alembic_makes_the_same_queue_with_the_same_roles(command: str) -> None:
+    """Guards against a line that makes a queue without the roles that the lines above it give."""
+    with fresh_database() as database:
+        roles = {f"orders_{role}": database.roles[role] for role in ("owner", "app", "reader")}
+        text = re.sub(r"\borders_(?:owner|app|reader)\b", lambda found: roles[found[0]], command)
+        text = text.replace("postgresql://dba@db/app", database.url())
+        run([sys.executable, "-m", *shlex.split(text)], cwd=CHECKOUT).ok()
+        with database.connect() as connection:
+            found = dict(connection.execute("select name, value from orders.settings where name like '%_role'"))
+    assert found == {f"{role}_role": roles[f"orders_{role}"] for role in ("owner", "app", "reader")}

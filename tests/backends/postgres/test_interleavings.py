@@ -1,0 +1,545 @@
+"""What several sessions do at once, step by step. None sleeps: they wait for what the server says of each other."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from tests.backends.postgres.sessions import Lane, expire
+
+LEASE_LOST = "QF001"
+both_places = pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
+
+
+def lost(call, *arguments):
+    with pytest.raises(psycopg.Error) as caught:
+        call(*arguments)
+    return caught.value.sqlstate == LEASE_LOST
+
+
+# An open publisher and a group that drains
+
+
+@both_places
+def test_a_message_committed_after_its_group_drained_is_delivered(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g", '"old"')
+    lease = worker.claim()
+    publisher.begin()
+    publisher.publish("g", '"new"')
+    worker.ack(lease)
+    assert worker.claim() is None
+    assert lane.groups == {"g"}, "the group must stay for the publisher"
+    publisher.commit()
+    assert worker.claim().event == "new"
+
+
+@both_places
+def test_a_group_that_only_a_rolled_back_publisher_held_is_dropped_by_the_next_claim(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g")
+    lease = worker.claim()
+    publisher.begin()
+    publisher.publish("g")
+    worker.ack(lease)
+    publisher.rollback()
+    assert lane.groups == {"g"}
+    assert worker.claim() is None
+    assert lane.groups == set()
+
+
+def test_claim_passes_over_groups_with_open_publishers_and_finds_the_one_behind_them(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    for number in range(20):
+        worker.publish(f"empty {number}")
+    publisher.begin()
+    for number in range(20):
+        publisher.publish(f"empty {number}", '"late"')
+    for _ in range(20):
+        worker.ack(worker.claim())
+    worker.publish("full")
+    worker.nack(worker.claim())  # now served, so it stands behind all of them
+    assert worker.claim().group_id == "full"
+    assert worker.claim() is None
+    publisher.commit()
+    assert {worker.claim().event for _ in range(20)} == {"late"}
+
+
+def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane):
+    publisher, other, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g")
+    publisher.begin()
+    publisher.publish("g")
+    worker.ack(worker.claim())
+    worker.begin()
+    assert worker.claim() is None
+    publisher.commit()
+    other.publish("g")
+    worker.commit()
+
+
+def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_committed_into_it(lane: Lane):
+    """Others pass over whatever it has locked."""
+    publisher, other, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g")
+    publisher.begin()
+    publisher.publish("g", '"new"')
+    worker.ack(worker.claim())
+    worker.begin()
+    assert worker.claim() is None
+    publisher.commit()
+    assert other.claim().event == "new"
+    worker.commit()
+
+
+def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    for number in range(5):
+        worker.publish(f"g{number}")
+    publisher.begin()
+    for number in range(5):
+        publisher.publish(f"g{number}")
+    for _ in range(5):
+        worker.ack(worker.claim())
+    publisher.rollback()
+    for number in range(20):
+        worker.publish(f"full {number}")
+    worker.rows("update @.groups set ready_at = 'epoch' where group_id like 'g_'")
+    for _ in range(2000):
+        worker.nack(worker.claim())
+        if len(lane.groups) == 20:
+            break
+    assert len(lane.groups) == 20
+
+
+def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_anew(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g", priority=1)
+    lease = worker.claim()
+    worker.begin()
+    worker.ack(lease)
+    waiting = publisher.blocked(publisher.publish, "g", '"new"', 3)
+    worker.commit()
+    waiting.result()
+    assert worker.claim(min_priority=3).event == "new"
+
+
+def test_a_publisher_that_waited_for_an_ack_that_was_rolled_back_keeps_the_group(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g", '"old"')
+    lease = worker.claim()
+    worker.begin()
+    worker.ack(lease)
+    waiting = publisher.blocked(publisher.publish, "g", '"new"')
+    worker.rollback()
+    waiting.result()
+    assert worker.claim() is None
+    worker.ack(lease)
+    assert worker.claim().event == "new"
+
+
+def test_ack_sees_a_message_that_was_committed_between_its_looks(lane: Lane):
+    publisher, worker, holder = lane.session(), lane.session(), lane.session()
+    worker.publish("g")
+    lease = worker.claim()
+    # the ack stops at its fence, with a snapshot in which the group has nothing else
+    holder.begin()
+    holder.extend(lease)
+    ack = worker.blocked(worker.ack, lease)
+    publisher.publish("g", '"new"')
+    holder.commit()
+    ack.result()
+    assert worker.claim().event == "new"
+
+
+# What a publish into a group without messages does
+
+
+def test_a_publish_into_an_empty_group_gives_it_its_own_priority_and_place(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g", priority=0)
+    lease = worker.claim()
+    publisher.begin()
+    publisher.publish("g", priority=4)
+    worker.ack(lease)
+    publisher.rollback()
+    worker.publish("served")
+    worker.nack(worker.claim())
+    worker.publish("g", priority=3)
+    assert worker.claim(min_priority=3).group_id == "g"
+    assert lane.one("select priority from @.groups where group_id = 'g'") == 3
+
+
+def test_a_publisher_waits_for_the_one_who_fixes_the_priority_of_an_empty_group(lane: Lane):
+    keeper, first, second, worker = (lane.session() for _ in range(4))
+    worker.publish("g")
+    keeper.begin()
+    keeper.publish("g")
+    worker.ack(worker.claim())  # the row stays, empty
+    keeper.rollback()
+    first.begin()
+    first.publish("g", priority=1)
+    waiting = second.blocked(second.publish, "g", "1", 4)
+    first.rollback()
+    waiting.result()
+    assert worker.claim(min_priority=4) is not None
+
+
+def test_a_second_publisher_leaves_the_priority_that_the_first_fixed(lane: Lane):
+    keeper, first, second, worker = (lane.session() for _ in range(4))
+    worker.publish("g")
+    keeper.begin()
+    keeper.publish("g")
+    worker.ack(worker.claim())
+    keeper.rollback()
+    first.begin()
+    first.publish("g", '"first"', 1)
+    waiting = second.blocked(second.publish, "g", '"second"', 4)
+    first.commit()
+    waiting.result()
+    assert worker.claim(min_priority=2) is None
+    assert worker.claim(min_priority=1).event == "first"
+
+
+def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_group(lane: Lane):
+    """Its lock on the empty group would make every claim pass the group over until it ends."""
+    first, second, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g", '"old"', 1)
+    second.begin()
+    second.publish("g", '"second"')
+    worker.ack(worker.claim())  # the row stays, empty, since `second` has it
+    first.begin()
+    first.publish("g", '"first"', 4)
+    second.commit()
+    lease = worker.claim()
+    assert lease.event == "second"
+    first.commit()
+    worker.ack(lease)
+    assert worker.claim().event == "first"
+
+
+def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_nothing_of_it(lane: Lane):
+    """It found the group empty, and alone in it got the lock; but the first has committed a message meanwhile."""
+    keeper, first, second, worker = (lane.session() for _ in range(4))
+    worker.publish("g", '"old"')
+    keeper.begin()
+    keeper.publish("g")
+    worker.ack(worker.claim())
+    keeper.rollback()
+    first.begin()
+    first.publish("g", '"first"', 1)
+    second.begin()
+    waiting = second.blocked(second.publish, "g", '"second"', 4)
+    first.commit()
+    waiting.result()
+    assert worker.claim(min_priority=1).event == "first"
+    second.rollback()
+
+
+def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane):
+    """Whatever others have open there: publishers before and after the group drained, a worker."""
+    keeper, first, other, worker = (lane.session() for _ in range(4))
+    worker.publish("g", '"old"')
+    keeper.begin()
+    keeper.publish("g", '"kept"')
+    worker.ack(worker.claim())
+    first.begin()
+    first.publish("g", '"first"')
+    keeper.commit()  # now it has a message again
+    for session in (other, keeper):
+        session.rows("set lock_timeout = '3s'")
+    other.publish("g", '"other"')
+    worker.begin()
+    assert worker.claim().event == "kept"
+    keeper.publish("g", '"late"')
+    worker.commit()
+    first.rollback()
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_the_first_publishers_of_a_new_group_wait_for_each_other(lane: Lane, end: str):
+    first, second, worker = lane.session(), lane.session(), lane.session()
+    first.begin()
+    first.publish("g", '"first"', 1)
+    waiting = second.blocked(second.publish, "g", '"second"', 4)
+    getattr(first, end)()
+    waiting.result()
+    assert (worker.claim(min_priority=4) is None) == (end == "commit")
+    assert lane.messages == (2 if end == "commit" else 1)
+
+
+# Who never waits
+
+
+def test_publishers_into_one_group_do_not_wait_for_each_other(lane: Lane):
+    first, second, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g", '"old"')
+    first.begin()
+    first.publish("g", '"first"')
+    second.publish("g", '"second"')
+    assert worker.claim().event == "old"
+    first.commit()
+
+
+@pytest.mark.parametrize("step", ["claim", "ack", "nack", "extend"])
+def test_a_publisher_does_not_wait_for_a_worker_whose_transaction_is_open(lane: Lane, step: str):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g")
+    worker.publish("g")
+    lease = None if step == "claim" else worker.claim()
+    worker.begin()
+    getattr(worker, step)(*([lease] if lease else []))
+    publisher.publish("g")
+    worker.commit()
+
+
+def test_a_worker_does_not_wait_for_an_open_publisher(lane: Lane):
+    publisher, worker = lane.session(), lane.session()
+    worker.publish("g")
+    worker.publish("g")
+    publisher.begin()
+    publisher.publish("g")
+    for _ in range(2):
+        lease = worker.claim()
+        worker.extend(lease)
+        worker.nack(lease)
+        worker.ack(worker.claim())
+    publisher.commit()
+
+
+def test_claim_does_not_wait_for_another_claim_and_takes_the_next_group(lane: Lane):
+    first, second = lane.session(), lane.session()
+    first.publish("a")
+    first.publish("b")
+    first.begin()
+    assert first.claim().group_id == "a"
+    assert second.claim().group_id == "b"
+    assert second.claim() is None
+    first.rollback()
+    assert second.claim().group_id == "a"
+
+
+# Messages that overtake each other
+
+
+@pytest.mark.parametrize("how", ["nack", "expiry"])
+def test_a_leased_message_comes_back_before_a_smaller_seq_committed_since(lane: Lane, how: str):
+    slow, fast, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g", '"head"')
+    slow.begin()
+    smaller = slow.publish("g", '"smaller"')
+    larger = fast.publish("g", '"larger"')
+    worker.ack(worker.claim())
+    lease = worker.claim()
+    assert (lease.seq, lease.event, lease.attempts) == (larger, "larger", 1)
+    slow.commit()
+    worker.nack(lease) if how == "nack" else expire(lane, lease)
+    again = worker.claim()
+    assert (again.seq, again.event, again.attempts) == (larger, "larger", 2)
+    worker.ack(again)
+    last = worker.claim()
+    assert (last.seq, last.event, last.attempts) == (smaller, "smaller", 1)
+
+
+def test_ack_deletes_what_was_leased_and_not_the_head(lane: Lane):
+    slow, worker = lane.session(), lane.session()
+    worker.publish("g", '"head"')
+    slow.begin()
+    smaller = slow.publish("g", '"smaller"')
+    worker.publish("g", '"larger"')
+    worker.ack(worker.claim())
+    lease = worker.claim()
+    slow.commit()
+    worker.ack(lease)
+    assert [row.seq for row in lane.rows("select seq from @.messages")] == [smaller]
+
+
+# The fence
+
+
+def test_a_late_ack_waits_for_the_claim_in_progress_and_then_loses(lane: Lane):
+    late, holder = lane.session(), lane.session()
+    late.publish("g")
+    lease = late.claim()
+    expire(lane, lease)
+    holder.begin()
+    newer = holder.claim()
+    waiting = late.blocked(late.ack, lease)
+    holder.commit()
+    with pytest.raises(psycopg.Error) as caught:
+        waiting.result()
+    assert caught.value.sqlstate == LEASE_LOST
+    assert lane.messages == 1
+    holder.ack(newer)
+
+
+def test_a_late_ack_wins_when_the_claim_in_progress_is_rolled_back(lane: Lane):
+    late, holder = lane.session(), lane.session()
+    late.publish("g")
+    lease = late.claim()
+    expire(lane, lease)
+    holder.begin()
+    assert holder.claim().attempts == 2
+    waiting = late.blocked(late.ack, lease)
+    holder.rollback()
+    waiting.result()
+    assert lane.messages == 0
+
+
+def test_a_worker_may_claim_and_ack_in_one_transaction_while_a_late_one_acks(lane: Lane):
+    late, holder = lane.session(), lane.session()
+    late.publish("g")
+    lease = late.claim()
+    expire(lane, lease)
+    holder.begin()
+    newer = holder.claim()
+    waiting = late.blocked(late.ack, lease)
+    holder.ack(newer)
+    holder.commit()
+    with pytest.raises(psycopg.Error) as caught:
+        waiting.result()
+    assert caught.value.sqlstate == LEASE_LOST
+
+
+def test_one_of_two_acks_of_a_lease_wins(lane: Lane):
+    first, second = lane.session(), lane.session()
+    first.publish("g")
+    lease = first.claim()
+    first.begin()
+    first.ack(lease)
+    waiting = second.blocked(second.ack, lease)
+    first.commit()
+    with pytest.raises(psycopg.Error) as caught:
+        waiting.result()
+    assert caught.value.sqlstate == LEASE_LOST
+
+
+def test_a_token_of_the_group_before_it_was_dropped_and_made_anew_is_worth_nothing(lane: Lane):
+    worker = lane.session()
+    worker.publish("g")
+    lease = worker.claim()
+    worker.ack(lease)
+    worker.publish("g")
+    newer = worker.claim()
+    assert lost(worker.ack, lease)
+    assert lost(worker.nack, lease)
+    assert lost(worker.extend, lease)
+    worker.ack(newer)
+
+
+# Deduplication
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_equal_dedup_ids_wait_for_the_first_transaction_to_end(lane: Lane, end: str):
+    first, second = lane.session(), lane.session()
+    first.begin()
+    seq = first.publish("a", dedup_id="d")
+    waiting = second.blocked(second.publish, "b", "1", 0, "d")
+    getattr(first, end)()
+    assert (waiting.result() == seq) == (end == "commit")
+    assert lane.groups == ({"a"} if end == "commit" else {"b"})
+    assert lane.messages == 1
+
+
+def test_a_dedup_id_is_free_again_when_its_message_is_finished_while_the_second_waits(lane: Lane):
+    first, second, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("a", dedup_id="d")
+    lease = worker.claim()
+    first.begin()
+    first.ack(lease)
+    assert second.publish("b", dedup_id="d") == lease.seq, "not finished before it is committed"
+    first.commit()
+    assert second.publish("b", dedup_id="d") > lease.seq
+
+
+# Deadlocks and isolation levels
+
+
+def test_transactions_that_make_the_same_new_groups_in_opposite_orders_deadlock_and_can_be_retried(lane: Lane):
+    first, second = lane.session(), lane.session()
+    first.begin()
+    first.publish("a")
+    second.begin()
+    second.publish("b")
+    waiting = first.blocked(first.publish, "b")
+    ends = [(second, second.start(second.publish, "a")), (first, waiting)]
+    victims = [session for session, call in ends if isinstance(call.exception(), errors.DeadlockDetected)]
+    (victim,) = victims
+    victim.rollback()
+    (first if victim is second else second).commit()
+    for group in ("a", "b"):
+        victim.publish(group)
+    assert lane.groups == {"a", "b"}
+    assert lane.messages == 4
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_all_but_publish_refuse_isolation_levels_that_hide_what_was_committed_meanwhile(lane: Lane, isolation: str):
+    session = lane.session()
+    session.publish("g")
+    lease = session.claim()
+    for step in (session.claim, *(lambda m=m: m(lease) for m in (session.ack, session.nack, session.extend))):
+        with pytest.raises(psycopg.Error) as caught, session.transaction(isolation=isolation):
+            step()
+        assert caught.value.sqlstate == "QF002"
+        assert "READ COMMITTED" in caught.value.diag.message_hint
+    with session.transaction(isolation=isolation):
+        session.publish("g")
+        session.publish("new")
+    session.ack(lease)
+    assert lane.messages == 2
+
+
+def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_anew(lane: Lane):
+    session, worker = lane.session(), lane.session()
+    worker.publish("g")
+    session.rows("begin isolation level repeatable read")
+    session.rows("select 1")  # takes the snapshot
+    worker.ack(worker.claim())
+    worker.publish("g")
+    with pytest.raises(errors.SerializationFailure):
+        session.publish("g")
+    session.rollback()
+    session.publish("g")
+    assert lane.messages == 2
+
+
+def test_publish_under_repeatable_read_does_not_mind_what_workers_do_with_its_group(lane: Lane):
+    session, worker = lane.session(), lane.session()
+    worker.publish("g")
+    with session.transaction(isolation="repeatable read"):
+        session.rows("select 1")
+        worker.nack(worker.claim())
+        session.publish("g")
+    assert lane.messages == 2
+
+
+# A rolled back worker
+
+
+def test_a_claim_that_was_rolled_back_never_happened(lane: Lane):
+    worker = lane.session()
+    worker.publish("g")
+    worker.begin()
+    lease = worker.claim()
+    worker.rollback()
+    assert lost(worker.ack, lease)
+    assert worker.claim().attempts == 1
+
+
+def test_a_leased_message_deleted_by_hand_does_not_block_its_group(lane: Lane):
+    worker = lane.session()
+    for event in ("1", "2", "3"):
+        worker.publish("g", event)
+    lease = worker.claim()
+    lane.rows("delete from @.messages where seq = %s", lease.seq)
+    worker.nack(lease)
+    lease = worker.claim()
+    assert (lease.event, lease.attempts) == (2, 1)
+    worker.ack(lease)
+    lease = worker.claim()
+    lane.rows("delete from @.messages where seq = %s", lease.seq)
+    worker.ack(lease)
+    assert lane.groups == set()

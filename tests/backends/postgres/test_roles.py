@@ -1,0 +1,135 @@
+"""Who may do what in a Postgres queue, tried as each role."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import fairlane
+from fairlane import migrate
+from tests.backends.postgres.fresh import Database, fresh_database
+
+TABLES = ("messages", "groups", "settings", "alembic_version")
+VIEWS = ("queue_status", "group_status", "message_status")
+CALLS = {
+    "publish": "select q.publish('g', '1')",
+    "claim": "select q.claim('w', 30)",
+    "ack": "select q.ack('g', gen_random_uuid())",
+    "nack": "select q.nack('g', gen_random_uuid())",
+    "extend": "select q.extend('g', gen_random_uuid(), 1)",
+    "revision": "select q.revision()",
+}
+DDL = (
+    "create table q.mine (a int)",
+    "create or replace function q.revision() returns void language sql as ''",
+    "create trigger t after insert on q.messages execute function suppress_redundant_updates_trigger()",
+    "drop table q.messages",
+    "drop schema q cascade",
+    "select nextval('q.message_seq')",
+    "select setval('q.message_seq', 1)",
+)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with fresh_database() as made:
+        migrate.upgrade(made.url("owner"), queue="q", app_role=made.roles["app"], reader_role=made.roles["reader"])
+        yield made
+
+
+def allowed(database: Database, role: str, statement: str) -> bool:
+    """Try a statement as a role, and take it back."""
+    with database.connect(role) as connection, connection.transaction(force_rollback=True):
+        try:
+            connection.execute(statement)
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState):
+            return False  # the latter for a view that nobody can change
+        except psycopg.Error as error:
+            assert error.sqlstate == "QF001", error  # noqa: PT017 - it was allowed to try
+        return True
+
+
+@pytest.mark.parametrize("role", ["app", "reader", "stranger"])
+@pytest.mark.parametrize("table", TABLES)
+def test_no_table_can_be_read_or_changed_by_anyone_but_the_owner(database: Database, role: str, table: str):
+    for statement in (f"select from q.{table}", f"delete from q.{table}", f"insert into q.{table} default values"):
+        assert not allowed(database, role, statement), statement
+
+
+@pytest.mark.parametrize("role", ["owner", "app", "reader", "stranger"])
+@pytest.mark.parametrize("call", CALLS)
+def test_app_may_call_every_function_and_reader_only_revision(database: Database, role: str, call: str):
+    expected = role in ("owner", "app") or (role == "reader" and call == "revision")
+    assert allowed(database, role, CALLS[call]) == expected
+
+
+@pytest.mark.parametrize("role", ["owner", "app", "reader", "stranger"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_reader_may_read_every_view_and_app_none(database: Database, role: str, view: str):
+    assert allowed(database, role, f"select * from q.{view}") == (role in ("owner", "reader"))
+    if role != "owner":
+        assert not allowed(database, role, f"delete from q.{view}")
+
+
+@pytest.mark.parametrize("role", ["app", "reader", "stranger"])
+@pytest.mark.parametrize("statement", DDL)
+def test_nobody_but_the_owner_can_change_the_schema(database: Database, role: str, statement: str):
+    assert not allowed(database, role, statement)
+
+
+def test_the_owner_owns_everything_although_a_superuser_migrates(database: Database):
+    migrate.upgrade(database.url(), queue="by_superuser", **database.migration_roles())
+    with database.connect() as connection:
+        owners = connection.execute(
+            "select distinct pg_get_userbyid(relowner) from pg_class where relnamespace = 'by_superuser'::regnamespace"
+            " union select pg_get_userbyid(proowner) from pg_proc where pronamespace = 'by_superuser'::regnamespace"
+            " union select pg_get_userbyid(nspowner) from pg_namespace where nspname = 'by_superuser'"
+        ).fetchall()
+    assert owners == [(database.roles["owner"],)]
+    assert not allowed(database, "stranger", "select from by_superuser.queue_status")
+
+
+def test_a_transport_works_as_app_and_the_inspection_as_reader(database: Database):
+    with fairlane.connect(database.url("app"), "q") as queue, fairlane.connect(database.url("reader"), "q") as reader:
+        queue.publish("g", {"a": [1]}, 2)
+        lease = queue.extend(queue.claim("w", 30, 2), 60)
+        assert reader.inspect.groups()[0].state == "in_flight"
+        assert reader.inspect.messages("g")[0].event == {"a": [1]}
+        queue.nack(lease)
+        queue.ack(queue.claim("w", 30))
+        assert reader.inspect.queue().messages == 0
+        with pytest.raises(fairlane.AuthenticationFailed):
+            queue.inspect.queue()
+        with pytest.raises(fairlane.AuthenticationFailed):
+            reader.publish("g", 1)
+
+
+def test_a_stranger_is_told_so(database: Database):
+    with pytest.raises(fairlane.AuthenticationFailed) as caught:
+        fairlane.connect(database.url("stranger"), "q")
+    assert "permission denied for schema q" in str(caught.value)
+    assert "ss" not in str(caught.value).replace("permission", "").replace("password", "")
+
+
+def test_a_wrong_password_is_refused_at_once_and_never_shown(database: Database):
+    url = database.url("app").replace("p%25%40%2Fss", "s3cret%40")
+    with contextlib.suppress(psycopg.OperationalError), psycopg.connect(url):
+        pytest.skip("this server asks for no password")
+    with pytest.raises(fairlane.AuthenticationFailed) as caught:
+        fairlane.connect(url, "q", startup_timeout=30)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["owner_role", "app_role", "reader_role"])
+def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Database, option: str):
+    with pytest.raises(fairlane.ConfigurationError, match=r'role "nobody_at_all" does not exist.*create it first'):
+        migrate.upgrade(database.url(), queue="without_role", **{option: "nobody_at_all"})
+    assert migrate.status(database.url(), queue="without_role").found is None
+
+
+def test_an_owner_that_the_person_may_not_become_is_refused(database: Database):
+    with pytest.raises(fairlane.AuthenticationFailed, match="permission denied to set role"):
+        migrate.upgrade(database.url("stranger"), queue="foreign", owner_role=database.roles["owner"])

@@ -1,0 +1,55 @@
+"""List what a queue consists of on a Redis server: functions, code, keys. For golden files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parents[2] / "schema" / "golden" / "redis.txt"
+
+
+def listing(client: Any, queue: str) -> str:
+    """Return functions with their flags, the code, and the queue's keys with types, and fields of `meta`."""
+    lines = [*_library(client, queue), "", "# keys", *_keys(client, queue)]
+    return "\n".join(lines).replace(queue, "<queue>") + "\n"
+
+
+def _library(client: Any, queue: str) -> list[str]:
+    found = client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", f"fairlane_{queue}", "WITHCODE")
+    if not found:
+        return ["# no library"]
+    library = _mapping(found[0])
+    functions = [_mapping(function) for function in library["functions"]]
+    rows = sorted(f"{function['name']} {' '.join(sorted(function['flags']))}".strip() for function in functions)
+    return [f"# library {library['library_name']}, engine {library['engine']}", *rows, "", library["library_code"]]
+
+
+def _keys(client: Any, queue: str) -> list[str]:
+    keys = sorted(key.decode() for key in client.scan_iter(match=f"{{{queue}}}:*"))
+    rows = [f"{key} {client.type(key).decode()}" for key in keys]
+    meta = client.hgetall(f"{{{queue}}}:meta")
+    fixed = (b"revision", b"serves", b"head_start")
+    return rows + [f"meta {name.decode()} = {meta[name].decode()}" for name in fixed if name in meta]
+
+
+def _mapping(reply: Any) -> dict[str, Any]:
+    """A map as version 2 of the protocol shows it: names and values in turn."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {_text(name): _text(value) for name, value in pairs}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, (list, set)) and all(isinstance(each, bytes) for each in value):
+        return [each.decode() for each in value]
+    return value
+
+
+def golden(text: str) -> str:
+    """Return the golden listing; write it first where that is asked for."""
+    if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(text)
+    return GOLDEN.read_text()

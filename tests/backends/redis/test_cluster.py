@@ -1,0 +1,160 @@
+"""A cluster whose nodes and slots change under the transports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import fairlane
+from fairlane import migrate
+from fairlane.backends.redis.wire import keys_of
+from fairlane.errors import BackendUnavailable, ConfigurationError
+from tests.backends.redis.servers import connect, primaries
+from tests.backends.redis.twins import TWINS, Twin, from_url
+from tests.conftest import require_server
+from tests.servers.redis_cluster import RedisCluster
+
+QUEUE = "jobs"
+KEY = f"{{{QUEUE}}}:meta"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    require_server(None if RedisCluster.find() else RedisCluster.hint)
+    with RedisCluster("--appendonly", "yes", "--appendfsync", "always") as made:
+        yield made
+
+
+@pytest.fixture
+def url(cluster: RedisCluster) -> Iterator[str]:
+    migrate.upgrade(cluster.url, queue=QUEUE)
+    yield cluster.url
+    migrate.downgrade(cluster.url, queue=QUEUE, revision="base")
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(params=["url", "client"])
+async def transport(request: pytest.FixtureRequest, twin: str, url: str, opened: AsyncExitStack) -> AsyncIterator[Twin]:
+    """Built on a URL, or on a cluster client of the application, which repeats failed commands."""
+    if request.param == "url":
+        made = await from_url(twin, url, QUEUE)
+    else:
+        host, _, port = url.removeprefix("redis+cluster://").partition(":")
+        kind: Any = redis.RedisCluster if twin == "sync" else redis.asyncio.RedisCluster
+        client = kind(host=host, port=int(port), decode_responses=True)
+        face: Any = fairlane.RedisTransport if twin == "sync" else fairlane.AsyncRedisTransport
+        made = Twin(face(client, queue=QUEUE), client)
+    yield made
+    await made.close()
+
+
+def move_slot(client: Any) -> None:
+    """Move the queue's slot to another node, in the steps that redis-cli takes."""
+    slot = client.keyslot(KEY)
+    source = client.get_node_from_key(KEY)
+    target = next(node for node in client.get_primaries() if node.name != source.name)
+    old, new = client.get_redis_connection(source), client.get_redis_connection(target)
+    old_id, new_id = (node.execute_command("CLUSTER MYID").decode() for node in (old, new))
+    new.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", old_id)
+    old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", new_id)
+    for key in keys_of(QUEUE):
+        old.execute_command("MIGRATE", target.host, target.port, key, 0, 5000)
+    for node in primaries(client):
+        node.execute_command("CLUSTER SETSLOT", slot, "NODE", new_id)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_queue_that_moves_to_another_node_is_followed(transport: Twin, url: str) -> None:
+    await transport.call("publish", "g", {"n": "é"})
+    lease = await transport.call("claim", "w", 30)
+    for _ in range(2):
+        with connect(url) as client:
+            move_slot(client)
+        lease = await transport.call("extend", lease, 60)
+    assert lease.event == {"n": "é"}
+    await transport.call("ack", lease)
+    assert (await transport.call("inspect.queue")).messages == 0
+
+
+@pytest.mark.parametrize("operation", ["ack", "publish"])
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_broken_call_is_not_repeated(transport: Twin, url: str, operation: str) -> None:
+    await transport.call("publish", "g", 1)
+    lease = await transport.call("claim", "w", 30)
+    arguments = (lease,) if operation == "ack" else ("g2", 2)
+    with connect(url) as client:
+        node = client.get_redis_connection(client.get_node_from_key(KEY))
+        node.client_pause(5000, all=False)
+        call = asyncio.ensure_future(transport.call(operation, *arguments))
+        await asyncio.sleep(0.3)
+        node.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(BackendUnavailable):
+            await call
+        node.client_unpause()
+        await asyncio.sleep(0.1)
+        # it was killed while it waited for the pause to end: whoever repeats it has it carried out now
+        assert (await transport.call("inspect.queue")).messages == 1
+        if operation == "ack":
+            await transport.call("ack", lease)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_cluster_that_was_restarted_is_found_again(transport: Twin, cluster: RedisCluster, url: str) -> None:
+    await transport.call("publish", "g", 1)
+    lease = await transport.call("claim", "w", 30)
+    cluster.kill()
+    with pytest.raises(BackendUnavailable):
+        await transport.call("ack", lease)
+    await asyncio.to_thread(cluster.start)
+    errors = 0
+    while True:
+        try:
+            await transport.call("ack", lease)
+            break
+        except BackendUnavailable:  # CLUSTERDOWN until the nodes agree
+            errors += 1
+            assert errors < 100
+            await asyncio.sleep(0.1)
+    assert (await transport.call("inspect.queue")).messages == 0
+
+
+def test_every_primary_has_the_functions(url: str) -> None:
+    with connect(url) as client:
+        for node in primaries(client):
+            assert node.function_list(library=f"fairlane_{QUEUE}")
+
+
+def test_a_primary_without_the_functions_gets_them_from_an_upgrade(url: str) -> None:
+    with connect(url) as client:
+        for node in primaries(client):
+            node.function_delete(f"fairlane_{QUEUE}")
+            migrate.upgrade(url, queue=QUEUE)
+            assert node.function_list(library=f"fairlane_{QUEUE}")
+
+
+def test_one_node_alone_is_a_configuration_error_that_says_what_to_do(url: str) -> None:
+    with connect(url) as client:
+        others = [node for node in client.get_primaries() if node.name != client.get_node_from_key(KEY).name]
+    with pytest.raises(ConfigurationError, match=r"redis\+cluster://"):
+        fairlane.connect(f"redis://{others[0].name}", queue=QUEUE)
+    with pytest.raises(ConfigurationError, match=r"redis\+cluster://"):
+        migrate.upgrade(f"redis://{others[0].name}", queue=QUEUE)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_no_cluster_is_one_typed_error(twin: str) -> None:
+    with pytest.raises(BackendUnavailable) as caught:
+        await from_url(twin, "redis+cluster://:s3cret@127.0.0.1:1,127.0.0.1:2", QUEUE, startup_timeout=0)
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "s3cret" not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"

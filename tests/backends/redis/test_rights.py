@@ -1,0 +1,96 @@
+"""The rights that the header of `library.lua.j2` lists are enough for a worker, and for one who only looks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import fairlane
+from fairlane import migrate
+from fairlane.errors import AuthenticationFailed, ConfigurationError
+from fairlane.templates import bundle_root
+from tests.backends.redis.servers import connect, private
+from tests.servers.redis import Redis
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Redis]:
+    with private() as made:
+        migrate.upgrade(made.url, queue="orders")
+        yield made
+
+
+def rules(role: str) -> list[str]:
+    """The rules of a role as the library's header gives them, for queue `orders`."""
+    text = (bundle_root() / "lua" / "library.lua.j2").read_text()
+    found = re.search(rf"^ +{role}: +(.*(?:\n {{12,}}.*)*)", text, re.MULTILINE)
+    assert found, role
+    text = found[1].replace("{{ '{' ~ queue ~ '}' }}", "{orders}").removesuffix("]]")
+    return text.split()
+
+
+def connected(server: Redis, role: str, *extra: str) -> fairlane.RedisTransport:
+    with connect(server.url) as client:
+        client.execute_command("ACL", "SETUSER", role, "reset", "on", ">p%/@ s", *rules(role), *extra)
+    url = server.url.replace("//", f"//{role}:p%25%2F%40%20s@")
+    return fairlane.RedisTransport.from_url(url, queue="orders")
+
+
+def test_a_worker_can_do_its_work(server: Redis) -> None:
+    with connected(server, "worker") as queue:
+        queue.publish("g", 1, 4, dedup_id="id")
+        queue.publish("g", 2)
+        lease = queue.claim("w", 30)
+        assert lease is not None
+        queue.nack(queue.extend(lease, 60), 0.001)
+        while not (lease := queue.claim("w", 30)):
+            pass
+        queue.ack(lease)
+        assert queue.inspect.queue().messages == 1
+        assert len(queue.inspect.groups()) == len(queue.inspect.messages("g")) == 1
+
+
+def test_a_worker_can_do_nothing_else(server: Redis) -> None:
+    connected(server, "worker").close()
+    with connect(server.url.replace("//", "//worker:p%25%2F%40%20s@")) as client:
+        for command in (("KEYS", "*"), ("GET", "mine"), ("FLUSHALL",), ("FUNCTION", "DELETE", "fairlane_orders")):
+            with pytest.raises(fairlane.backends.redis.wire.redis.exceptions.NoPermissionError):
+                client.execute_command(*command)
+
+
+def test_a_reader_can_look_and_change_nothing(server: Redis) -> None:
+    with connected(server, "reader") as queue:
+        queue.inspect.queue()
+        queue.inspect.groups()
+        queue.inspect.messages("g")
+        with pytest.raises(AuthenticationFailed):
+            queue.publish("g", 1)
+        with pytest.raises(AuthenticationFailed):
+            queue.claim("w", 30)
+
+
+def test_a_user_who_may_not_ask_for_the_eviction_policy_is_told_what_to_do(server: Redis) -> None:
+    with pytest.raises(ConfigurationError, match="allow_eviction"):
+        connected(server, "worker", "-info")
+
+
+def test_wrong_passwords_and_missing_rights_are_one_typed_error_without_the_password(server: Redis) -> None:
+    connected(server, "worker").close()
+    secret = "s3cret-pass"
+    for url in (
+        server.url.replace("//", f"//worker:{secret}@"),
+        server.url.replace("//", f"//nobody:{secret}@"),
+    ):
+        for action in (
+            lambda url=url: fairlane.connect(url, queue="orders"),
+            lambda url=url: migrate.upgrade(url, queue="orders"),
+            lambda url=url: migrate.status(url, queue="orders"),
+        ):
+            with pytest.raises(AuthenticationFailed) as caught:
+                action()
+            assert secret not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
+    worker = server.url.replace("//", "//worker:p%25%2F%40%20s@")
+    with pytest.raises(AuthenticationFailed):
+        migrate.upgrade(worker, queue="another")

@@ -1,0 +1,140 @@
+"""What a migration leaves in an SQLite file: the golden dump, up and down, used databases, two queues, scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import fairlane
+from fairlane import migrate
+from fairlane.templates import render, split_sqlite
+
+GOLDEN = Path(__file__).parents[2] / "schema" / "golden"
+FILES = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "q.db"
+
+
+def catalogue(path: Path | str) -> str:
+    """Return every table, index, trigger and view of a database, and the settings of its queues."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return described(connection)
+
+
+def described(connection: sqlite3.Connection) -> str:
+    rows = connection.execute(
+        "select type, name, sql from sqlite_master where name not like 'sqlite_%' order by type, name"
+    ).fetchall()
+    # Alembic indents its own table differently online and offline
+    rows = [(kind, name, " ".join(text.split()) if "alembic" in name and text else text) for kind, name, text in rows]
+    parts = [f"-- {kind} {name}\n{text or '(made by a constraint)'}\n" for kind, name, text in rows]
+    for kind, name, _ in rows:
+        if kind == "table" and name.endswith("_settings"):
+            settings = connection.execute(f'select name, value from "{name}" order by name').fetchall()
+            parts.append(f"-- settings in {name}\n" + "".join(f"{key} = {value!r}\n" for key, value in settings))
+    return "\n".join(parts)
+
+
+def golden(name: str, dump: str) -> str:
+    """Return the stored dump; with FAIRLANE_UPDATE_GOLDEN=1 store this one first."""
+    file = GOLDEN / name
+    text = "-- Written by tests/schema/test_sqlite_schema.py with FAIRLANE_UPDATE_GOLDEN=1.\n\n" + dump
+    if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
+        file.write_text(text)
+    return file.read_text().split("\n\n", 1)[1]
+
+
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_the_schema_is_the_golden_one(path, head_start):
+    migrate.upgrade(f"sqlite:///{path}", queue="lane_under_test", head_start=head_start)
+    dump = catalogue(path)
+    assert dump == golden(f"sqlite_{head_start}.sql", dump)
+
+
+@pytest.mark.parametrize("dialect", ["libsql", "rqlite"])
+def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect):
+    names = {"queue": "lane_under_test", "head_start": "1", "revision": "0001", "serves": "0001"}
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        for file in FILES:
+            for statement in split_sqlite(render(file, dialect=dialect, **names)):
+                connection.execute(statement)
+        dump = described(connection)
+    assert dump == golden(f"{dialect}.sql", dump)
+
+
+def test_up_down_up_leaves_the_same_and_down_leaves_nothing(path):
+    url = f"sqlite:///{path}"
+    migrate.upgrade(url)
+    first = catalogue(path)
+    with fairlane.connect(url) as queue:
+        queue.publish("g", 1, dedup_id="d")
+        queue.claim("w", 30)
+    migrate.downgrade(url, revision="base")
+    assert "fairlane" not in catalogue(path).replace("fairlane_alembic_version", "")
+    migrate.upgrade(url)
+    assert catalogue(path) == first
+
+
+def test_an_upgrade_of_a_used_queue_keeps_its_messages_and_leases(path):
+    url = f"sqlite:///{path}"
+    migrate.upgrade(url)
+    with fairlane.connect(url) as queue:
+        for number in range(5):
+            queue.publish("g", number, 3)
+        lease = queue.claim("w", 30)
+        before = catalogue(path)
+        migrate.upgrade(url)
+        assert catalogue(path) == before
+        queue.ack(lease)
+        assert queue.claim("w", 30, 3).event == 1
+
+
+def test_two_queues_and_an_application_in_one_file_never_touch(path):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
+        mine.execute("create table messages (id)")
+        mine.execute("create table alembic_version (version_num)")
+        mine.execute("insert into alembic_version values ('mine')")
+    url = f"sqlite:///{path}"
+    application = catalogue(path)
+    for queue in ("one", "one_messages"):
+        migrate.upgrade(url, queue=queue)
+    with fairlane.connect(url, queue="one") as one, fairlane.connect(url, queue="one_messages") as two:
+        one.publish("g", "one")
+        two.publish("g", "two")
+        migrate.downgrade(url, queue="one", revision="base")
+        assert two.claim("w", 30).event == "two"
+    migrate.downgrade(url, queue="one_messages", revision="base")
+    left = catalogue(path)
+    assert application in left or all(line in left for line in application.splitlines())
+    with contextlib.closing(sqlite3.connect(path)) as mine:
+        assert mine.execute("select * from alembic_version").fetchall() == [("mine",)]
+
+
+@pytest.mark.parametrize("head_start", ["1", "always"])
+def test_the_offline_script_gives_the_same_as_a_migration(path, tmp_path, head_start):
+    migrate.upgrade(f"sqlite:///{path}", queue="lane", head_start=head_start)
+    script = migrate.script("sqlite:///nowhere.db", queue="lane", head_start=head_start)
+    by_hand = tmp_path / "by_hand.db"
+    with contextlib.closing(sqlite3.connect(by_hand, isolation_level=None)) as connection:
+        connection.executescript(script)
+    assert catalogue(by_hand) == catalogue(path)
+    with fairlane.connect(f"sqlite:///{by_hand}", queue="lane") as queue:
+        queue.publish("g", 1)
+        queue.ack(queue.claim("w", 30))
+
+
+def test_a_failed_migration_leaves_nothing_behind(path):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
+        mine.execute("create view fairlane_message_status as select 1 as mine")
+        mine.execute("create table fairlane_groups (mine)")
+        before = described(mine)
+    with pytest.raises(Exception, match="fairlane_groups"):
+        migrate.upgrade(f"sqlite:///{path}")
+    assert catalogue(path) == before
