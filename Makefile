@@ -32,7 +32,7 @@ demo: $(DEMO)/.installed
 test: $(VENV)/.installed
 	@PYTHONDONTWRITEBYTECODE= FAIRLANE_TEST_REQUIRE_SERVERS=1 $(WITH_SERVERS) $(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.docs
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy

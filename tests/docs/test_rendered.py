@@ -9,7 +9,8 @@ import pytest
 from fairlane.backends import MANIFESTS
 from fairlane.backends.manifest import Option
 from fairlane.templates import bundle_root, render
-from rendered.contents import PARTS, layout, operations, options, options_table
+from rendered.contents import PARTS, options, options_table
+from rendered.templated import layout, operations
 from tests.commands import CHECKOUT
 
 SQL = ("postgres", "sqlite", "libsql", "rqlite")
