@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -112,6 +113,8 @@ class Run:
             raise BadPage(f"{self._page.at(block.line)}: no test runs {block.language or 'a block without language'}")
         elif "output" in block.marks:
             self._compare(block.line, block.text, self._output_of_python(block))
+        elif block.language == "text" and not any(re.match(r"not run: \w", mark) for mark in block.marks):
+            raise BadPage(f"{self._page.at(block.line)}: say why no test runs this: <!-- not run: … -->")
 
     def _python(self, block: Block) -> None:
         if "continued" not in block.marks:

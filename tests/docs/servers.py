@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 
+from tests.commands import CHECKOUT
 from tests.conftest import require_server
 from tests.docs.addresses import SHOWN, Addresses
 from tests.docs.reading import BadPage, Page
@@ -27,7 +28,12 @@ Programs = dict[str, tuple[Path, dict[str, str], list[str]]]
 @contextlib.contextmanager
 def servers(page: Page, place: Path) -> Iterator[tuple[Addresses, dict[str, str]]]:
     """Start what a page needs; how its addresses are to be read, and the environment for its programs."""
-    programs: Programs = {"python": (Path(sys.executable), {}, [])}
+    python = Path(sys.executable)
+    programs: Programs = {
+        "python": (python, {}, []),
+        # from a checkout, as documents say, wherever the page's folder is
+        "alembic": (python, {}, ["-m", "alembic", "-c", str(CHECKOUT / "alembic.ini")]),
+    }
     if sqlite3 := find_tool("sqlite3"):
         programs["sqlite3"] = (sqlite3.path, dict(sqlite3.env), [])
     env: dict[str, str] = {}

@@ -34,7 +34,7 @@ GOOD = {
     "left behind": "'''console\n$ (sleep 0.3; echo late) &\n$ sleep 0.6; echo now\nnow\n'''\n",
     "anything": "'''console\n$ printf '1\\n2\\n3\\nx 4 y\\n'\n1\n…\nx … y\n'''\n",
     "in a note": "'''''{note}\n'''console\n$ echo a\na\n'''\n'''''\n".replace("'''''", "````"),
-    "not run": "'''text\nfree\n'''\n\n'''mermaid\nflowchart LR\n'''\n",
+    "not run": "<!-- not run: it is an idea -->\n\n'''text\nfree\n'''\n\n'''mermaid\nflowchart LR\n'''\n",
     "JSON": "'''json\n{\"a\": 1}\n'''\n",
 }
 
@@ -50,6 +50,7 @@ BAD = {
     "an answer too much": ("'''console\n$ true\n1\n'''", "-1"),
     "an answer too little": ("'''console\n$ echo 1; echo 2\n1\n'''", "+2"),
     "a session without command": ("'''console\necho 1\n'''", "begins with a command"),
+    "not run, without a reason": ("<!-- not run: -->\n\n'''text\nls\n'''", "say why"),
     "no language": ("'''\nls\n'''", "no test runs a block without language"),
     "an unknown language": ("'''bash\nls\n'''", "no test runs bash"),
     "an unknown directive": ("'''{code-block} python\nx\n'''", "'code-block'"),
