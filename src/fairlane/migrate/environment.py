@@ -13,7 +13,7 @@ from alembic.util import CommandError
 from fairlane.backends.targets import LedgerTarget, SqlTarget
 from fairlane.errors import FairlaneError
 from fairlane.migrate import engines
-from fairlane.migrate.ledger import Ledger
+from fairlane.migrate.ledger import LEDGER, Ledger
 from fairlane.migrate.records import Records
 from fairlane.migrate.settings import Settings, from_arguments
 
@@ -119,7 +119,7 @@ def _through_ledger(context: EnvironmentContext, settings: Settings, target: Led
 
 
 def _ledger_online(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:
-    engine = sa.create_engine("sqlite://")
+    engine = sa.create_engine(LEDGER)
     found = target.read()
     with engine.begin() as connection:
         ledger = Ledger(target)
@@ -136,7 +136,9 @@ def _ledger_offline(context: EnvironmentContext, settings: Settings, target: Led
     # Alembic's own statements are about the ledger's version table, which does not exist: they go nowhere
     output = _output(context)
     ledger = Ledger(target, emit=lambda text: output(text))
-    _configure_ledger(context, settings, ledger, dialect_name="sqlite", output_buffer=io.StringIO())
+    _configure_ledger(
+        context, settings, ledger, dialect_name=sa.make_url(LEDGER).get_backend_name(), output_buffer=io.StringIO()
+    )
     with context.begin_transaction():
         context.run_migrations()
 

@@ -12,6 +12,9 @@ from typing import Any
 from fairlane.backends.targets import LedgerTarget
 from fairlane.migrate.records import serves_of
 
+LEDGER = "sqlite://"
+"""What Alembic is given in place of the target."""
+
 
 class Ledger:
     """Collects the scripts of a step and passes them on when Alembic has recorded its revision."""
