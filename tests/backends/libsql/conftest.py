@@ -14,7 +14,7 @@ import pytest
 
 from tests.backends.libsql.relay import Relay
 from tests.harness import Queue, Queues
-from tests.harness.kits import LibsqlKit
+from tests.harness.kits.libsql import LibsqlKit
 from tests.servers import Server
 
 TIMEOUT = 2.0

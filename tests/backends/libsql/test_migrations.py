@@ -8,7 +8,7 @@ import pytest
 from fairlane import BackendUnavailable, connect, migrate
 from tests.backends.libsql.relay import busy, garbage, late, lose, refuse, slow, status, twice
 from tests.harness import LONG, Queues
-from tests.harness.kits import LibsqlKit
+from tests.harness.kits.libsql import LibsqlKit
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Queue, Queues
-from tests.harness.kits import RqliteKit
+from tests.harness.kits.rqlite import RqliteKit
 from tests.servers import rqlite
 from tests.servers.rqlite import Cluster
 

@@ -1,0 +1,74 @@
+"""The kit of MongoDB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import fairlane
+from fairlane import Lease
+from fairlane.backends.stored import CLAIM, NACK, PUBLISH, Call, Operation, Rows
+from tests.harness.kits.base import EPOCH, Kit
+
+
+class MongoKit(Kit):
+    backend = "mongo"
+    variable = "FAIRLANE_TEST_MONGO_URL"
+
+    def connect(self, queue: str) -> Any:
+        import pymongo
+
+        return pymongo.MongoClient(self.url(queue))
+
+    def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
+        if all(call.operation is PUBLISH for call in calls):
+            return self._publish(queue, [dict(call.arguments) for call in calls])
+        answers: list[Rows] = []
+        with fairlane.connect(self.url(queue), queue) as transport:
+            for call in calls:
+                answers.append(self._perform(transport, **call.arguments, operation=call.operation))
+                if not answers[-1]:
+                    break  # nothing is deliverable: the rest would be told the same
+        return answers
+
+    def _perform(self, transport: Any, operation: Operation, **arguments: Any) -> Rows:
+        if operation is CLAIM:
+            lease = transport.claim(arguments["p_worker_id"], arguments["p_visibility"], arguments["p_min_priority"])
+            if lease is None:
+                return []
+            event = json.dumps(lease.event)
+            return [{"group_id": lease.group_id, "seq": lease.seq, "event": event, "token": lease.token}]
+        held = Lease(arguments["p_group_id"], None, 0, arguments["p_token"], 1, EPOCH, EPOCH)
+        getattr(transport, operation.name)(held, *([arguments["p_delay"]] if operation is NACK else []))
+        return [{"group_id": held.group_id}]
+
+    def _publish(self, queue: str, publishes: list[dict[str, Any]]) -> list[Rows]:
+        """Write what publishing one after the other would leave."""
+        with self.connect(queue) as client:
+            database = client.get_default_database("fairlane")
+            meta = database[f"{queue}_meta"].find_one_and_update({"_id": "queue"}, {"$inc": {"seq": len(publishes)}})
+            messages, groups, now = [], {}, self.now(queue)
+            for seq, item in enumerate(publishes, meta["seq"] + 1):
+                message = {"_id": seq, "group_id": item["p_group_id"], "event": item["p_event"]}
+                messages.append({**message, "priority": item["p_priority"], "published_at": now})
+                first = {"priority": item["p_priority"], "ready_at": EPOCH + timedelta(milliseconds=seq)}
+                free = {"token": None, "worker_id": None, "leased": None, "attempts": 0, "acked": None, "touched": seq}
+                groups.setdefault(item["p_group_id"], {"_id": item["p_group_id"], **first, **free})
+            database[f"{queue}_messages"].insert_many(messages)
+            known = {group["_id"] for group in database[f"{queue}_groups"].find({}, ("_id",))}
+            if new := [group for name, group in groups.items() if name not in known]:
+                database[f"{queue}_groups"].insert_many(new)
+        return [[{"seq": message["_id"]}] for message in messages]
+
+    def now(self, queue: str) -> datetime:
+        with self.connect(queue) as client:
+            now: datetime = client.admin.command("hello")["localTime"]
+        return now.replace(tzinfo=UTC)
+
+    def leftovers(self, queue: str) -> dict[str, int]:
+        with self.connect(queue) as client:
+            database = client.get_default_database("fairlane")
+            names = [f"{queue}_groups", f"{queue}_messages"]
+            return {name: database[name].count_documents({}) for name in names}
