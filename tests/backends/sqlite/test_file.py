@@ -23,8 +23,10 @@ import pytest
 
 import fairlane
 from fairlane import migrate
-from fairlane.backends.sqlite import connections, file
-from fairlane.backends.sqlite.file import locate
+from fairlane.backends.sqlite import connections, errors
+from fairlane.backends.sqlite.address import locate
+from fairlane.backends.sqlite.wire import Statement
+from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call
 from fairlane.errors import (
     BackendFull,
     BackendUnavailable,
@@ -65,8 +67,8 @@ async def waits_for_the_disk(url: str, twin: str) -> set[str]:
     async def call(operation, *arguments):
         answer = getattr(queue, operation)(*arguments)
         answer = await answer if twin == "async" else answer
-        lane = queue._executor._writer
-        connection = lane._connection if twin == "sync" else lane._opening.result()._conn
+        writer = queue._executor._writer
+        connection = writer._connection if twin == "sync" else writer._opening.result()._conn
         found.setdefault(operation, set()).add(level_of(connection) >= 2)
         return answer
 
@@ -175,8 +177,8 @@ class TestUrls:
                 assert connection.execute("pragma journal_mode").fetchone()[0] == "delete"
 
     def test_an_old_sqlite_is_refused(self, url, monkeypatch):
-        monkeypatch.setattr(file.sqlite3, "sqlite_version_info", (3, 34, 1))
-        monkeypatch.setattr(file.sqlite3, "sqlite_version", "3.34.1")
+        monkeypatch.setattr(errors.sqlite3, "sqlite_version_info", (3, 34, 1))
+        monkeypatch.setattr(errors.sqlite3, "sqlite_version", "3.34.1")
         with pytest.raises(ConfigurationError, match=r"3\.35 or newer.*3\.34\.1"):
             fairlane.connect(url)
 
@@ -319,11 +321,11 @@ class TestFullAndBusy:
     def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_anew(self, url):
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
-            lane = queue._executor._writer
-            whole, lane._connection = lane._connection, Broken()
+            writer = queue._executor._writer
+            whole, writer._connection = writer._connection, Broken()
             with pytest.raises(BackendUnavailable, match="Input/output error"):
                 queue.publish("g", 2)
-            assert lane._connection is None
+            assert writer._connection is None
             whole.close()
             queue.publish("g", 3)
 
@@ -356,7 +358,7 @@ class Face:
 @pytest.mark.parametrize("then", ["nothing comes in its place", "another file comes in its place"])
 def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(url, twin, then, monkeypatch):
     """It lives on for whoever has it open; a message published into it would never be seen again."""
-    monkeypatch.setattr(connections, "LOOK_AGAIN", 0)  # else only what is published a moment later
+    monkeypatch.setattr(connections, "CHECK_INTERVAL", 0)  # else only what is published a moment later
     queue = Face(url, twin)
     queue.publish("g", "in the old file")
     _move_away(path_of(url), then)
@@ -395,7 +397,7 @@ def test_a_closed_transport_opens_nothing(url):
     with pytest.raises(TransportClosed):
         queue.publish("g", 1)
     with pytest.raises(TransportClosed):
-        executor._writer.run("select 1", {}, False)
+        executor.execute(Call(REVISION, {}))
 
 
 def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: multiprocessing.SimpleQueue) -> None:
@@ -560,9 +562,9 @@ class TestAsync:
 
     async def test_the_first_caller_may_be_cancelled_while_the_file_is_opened(self, url):
         async with await fairlane.connect_async(url) as queue:
-            lane = queue._executor._looker
-            first = asyncio.create_task(lane.run("select 1", {}, False))
-            second = asyncio.create_task(lane.run("select 2", {}, False))
+            reader, read = queue._executor._reader, Call(QUEUE_STATUS, {})
+            first = asyncio.create_task(reader.run(Statement.of("select 1", QUEUE_STATUS), read))
+            second = asyncio.create_task(reader.run(Statement.of("select 2", QUEUE_STATUS), read))
             await asyncio.sleep(0)
             first.cancel()
             assert [tuple(row) for row in await second] == [(2,)]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, cast
 from uuid import uuid4
+
+from typing_extensions import TypeVar
 
 from fairlane.backends.stored import CLAIM, PUBLISH, Call, Operation, ProcedureCore, Rows
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease, MessageStatus
 from fairlane.program import Program
 from fairlane.templates import statement
+
+TextT = TypeVar("TextT", bound=str, default=str)
 
 FINISHED = Operation("finished", ("seq",), looks=True)
 """Which message a publish has made that was sent again after its message was finished."""
@@ -62,19 +67,27 @@ class SentTwiceCore(ProcedureCore):
         ]
 
 
-class Statements:
-    """The rendered statements of one queue, without their comments."""
+class Statements(Generic[TextT]):
+    """The rendered statements of one queue, without their comments.
 
-    def __init__(self, queue: str, dialect: str) -> None:
+    Args:
+        queue: its name.
+        dialect: sqlite, libsql or rqlite.
+        kind: makes of a text what the backend's connections take; a plain str unless given.
+    """
+
+    def __init__(self, queue: str, dialect: str, kind: Callable[[str, Operation], TextT] | None = None) -> None:
         self._variables = {"queue": queue, "dialect": dialect}
-        self._texts: dict[Operation | int, str] = {}
+        self._kind = kind
+        self._texts: dict[Operation | int, TextT] = {}
 
-    def __getitem__(self, call: Call) -> str:
+    def __getitem__(self, call: Call) -> TextT:
         # a claim has one text for each floor: that number stands for it
         key = call.arguments["p_min_priority"] if call.operation is CLAIM else call.operation
         return self._texts.get(key) or self._rendered(key, call.operation)
 
-    def _rendered(self, key: Operation | int, operation: Operation) -> str:
+    def _rendered(self, key: Operation | int, operation: Operation) -> TextT:
         extra = {"floor": key} if isinstance(key, int) else {}
-        text = self._texts[key] = statement(f"procedures/sqlite/{operation.name}.sql.j2", **self._variables, **extra)
-        return text
+        text = statement(f"procedures/sqlite/{operation.name}.sql.j2", **self._variables, **extra)
+        made = self._texts[key] = cast(TextT, text) if self._kind is None else self._kind(text, operation)
+        return made

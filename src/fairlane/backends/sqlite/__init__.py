@@ -12,7 +12,8 @@ from fairlane.capabilities import Capabilities
 
 
 def _load() -> Backend[Any, Any]:
-    from fairlane.backends.sqlite.executor import AsyncSqliteExecutor, SqliteCore, SqliteExecutor
+    from fairlane.backends.sqlite.core import SqliteCore
+    from fairlane.backends.sqlite.executor import AsyncSqliteExecutor, SqliteExecutor
 
     return Backend(SqliteCore, SqliteExecutor, AsyncSqliteExecutor)
 

@@ -6,10 +6,18 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from fairlane.backends.sqlite.file import for_migration, open_for_migration
+from fairlane.backends.shared.retry import Within, ask, retried
+from fairlane.backends.sqlite.address import Location, locate
+from fairlane.backends.sqlite.errors import for_migration, is_busy, is_missing, translate
+from fairlane.backends.sqlite.file import open_file
+from fairlane.backends.sqlite.wire import PAUSES
 from fairlane.backends.targets import Choices, SqlTarget
+from fairlane.program import Program, run
 from fairlane.templates import split_sqlite
 from fairlane.urls import host_of
+
+TIMEOUT = 60.0
+"""Seconds for which a migration waits for other connections."""
 
 
 class SqliteTarget(SqlTarget):
@@ -23,7 +31,22 @@ class SqliteTarget(SqlTarget):
         self._queue = choices.queue
 
     def open(self, *, create: bool) -> sqlite3.Connection:
-        return open_for_migration(self._url, create=create)
+        """Open the file. A missing one is made, or, to be only looked at, taken as empty.
+
+        Raises:
+            ConfigurationError: its folder is missing, or the URL is wrong.
+        """
+        location = locate(self._url, {})
+        if not create and is_missing(location.path):
+            return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        # SQLite's own timeout does not hold where it sees a deadlock, such as two that switch to WAL mode
+        program: Program[Location, sqlite3.Connection, sqlite3.Connection] = retried(
+            lambda: ask(location), Within(TIMEOUT, PAUSES, is_busy)
+        )
+        try:
+            return run(program, lambda location: open_file(location, create=create, timeout=TIMEOUT))
+        except sqlite3.Error as error:
+            raise translate(error, str(location.path)) or error from error
 
     def begin(self, *, create: bool) -> str:
         # one writer from the first look at the version table on, so that the next migration sees the result

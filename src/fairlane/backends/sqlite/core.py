@@ -1,0 +1,26 @@
+"""The programs of the SQLite backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlane.backends.shared.retry import Unanswered, delivered
+from fairlane.backends.stored import Call, Operation, ProcedureCore, Rows
+from fairlane.program import Program, Sleep
+
+
+class SqliteCore(ProcedureCore):
+    """The stored operations of a queue in an SQLite file. The statements make the tokens: no request is sent twice."""
+
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+        """Ask for one operation, again while other connections have the file: nothing was changed then."""
+        request = Call(operation, arguments or {})
+        try:
+            return (yield request)  # nearly always this is all, so it costs nothing more
+        except Unanswered as busy:
+            if busy.seconds <= 0:
+                raise busy.error(uncertain=False) from busy.__cause__
+            pause = busy.pauses.after(1)
+        yield Sleep(pause)
+        return (yield from delivered(request, repeatable=True))

@@ -1,0 +1,129 @@
+"""Connections of the application: the operations join its open transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiosqlite
+
+from fairlane.backends.shared import forks
+from fairlane.backends.sqlite.wire import Statement, changes, rows_of
+from fairlane.backends.stored import Call, Rows
+from fairlane.errors import ConfigurationError
+
+
+class GivenConnection:
+    """A connection of the application. Operations join its open transaction; without one each commits by itself.
+
+    Where Python begins transactions on its own (`isolation_level` is not None), one is begun for these operations
+    too, and the application commits. The connection's own timeout says how long to wait for others.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        _check_factories(connection)
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._process = forks.OwnerProcess("sqlite", "its own", os.getpid())
+
+    def run(self, statement: Statement, request: Call) -> Rows:
+        """Run one statement."""
+        self._process.check()
+        with self._lock, _usable():
+            begin = _implicit_begin(self._connection)
+            cursor = self._connection.cursor()
+            cursor.row_factory = sqlite3.Row
+            try:
+                if begin:
+                    cursor.execute(begin)
+                return rows_of(cursor.execute(statement, request.arguments), statement)
+            except BaseException:
+                cursor.close()
+                if begin and self._connection.in_transaction:
+                    self._connection.rollback()
+                raise
+
+    def close(self) -> None:
+        """Leave it open: it is the application's."""
+
+
+class AsyncGivenConnection:
+    """The same as `GivenConnection` for asyncio."""
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        try:
+            _check_factories(connection)
+        except ValueError as error:
+            raise ConfigurationError("open the aiosqlite connection first: await aiosqlite.connect(…)") from error
+        self._connection = connection
+        self._lock = asyncio.Lock()
+        self._process = forks.OwnerProcess("sqlite", "its own", os.getpid())
+
+    async def run(self, statement: Statement, request: Call) -> Rows:
+        """Run one statement."""
+        self._process.check()
+        # shielded: a transaction that was begun for a statement must not be left without it
+        return await asyncio.shield(self._run(statement, request))
+
+    async def _run(self, statement: Statement, request: Call) -> Rows:
+        with _usable():
+            async with self._lock:
+                return await self._run_in_turn(statement, request)
+
+    async def _run_in_turn(self, statement: Statement, request: Call) -> Rows:
+        begin = _implicit_begin(self._connection._conn)
+        try:
+            if begin:
+                await self._connection.execute_fetchall(begin)
+            async with self._connection.execute(statement, request.arguments) as cursor:
+                cursor.row_factory = sqlite3.Row
+                if statement.counts:
+                    return changes(cursor.rowcount)
+                rows: Any = await cursor.fetchall()
+                return list(rows)
+        except BaseException:
+            if begin and self._connection.in_transaction:
+                await self._connection.rollback()
+            raise
+
+    async def close(self) -> None:
+        """Leave it open: it is the application's."""
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """Say that the driver refuses to use a connection of the application.
+
+    Raises:
+        ConfigurationError: it is closed, or belongs to another thread.
+    """
+    try:
+        yield
+    except (sqlite3.ProgrammingError, ValueError) as error:
+        raise ConfigurationError(
+            f"the given SQLite connection cannot be used: {error}; keep it open as long as the transport, and open it "
+            "with check_same_thread=False if other threads use that"
+        ) from error
+
+
+def _implicit_begin(connection: sqlite3.Connection) -> str | None:
+    """Return what Python would run before an INSERT; it does not notice that `with … update` writes as well."""
+    legacy = getattr(connection, "autocommit", -1) == -1
+    if legacy and connection.isolation_level is not None and not connection.in_transaction:
+        return f"begin {connection.isolation_level}"
+    return None
+
+
+def _check_factories(connection: sqlite3.Connection | aiosqlite.Connection) -> None:
+    """Refuse a connection whose rows would not be what the statements return.
+
+    Raises:
+        ConfigurationError: its factories make something else than str and rows that can be indexed.
+    """
+    if connection.text_factory is not str or connection.row_factory not in (None, sqlite3.Row):
+        raise ConfigurationError("give sqlite a connection with text_factory str and row_factory None or sqlite3.Row")
