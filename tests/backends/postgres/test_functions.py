@@ -7,6 +7,8 @@ import re
 import psycopg
 import pytest
 
+from fairlane.backends.postgres.core import statements
+from fairlane.backends.stored import ACK, NACK, OPERATIONS, Operation
 from fairlane.templates import bundle_root
 from tests.backends.postgres.sessions import Lane
 
@@ -41,6 +43,24 @@ def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_e
     said = list(header(f"{name}.sql.j2"))
     assert said[: len(arguments)] == arguments
     assert said[len(arguments) :] == ["returns", *(["errors"] if name not in ("revision", *SHOWN) else []), "locks"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_a_client_reads(operation: Operation):
+    """Guards against a header, a statement and a client that tell different things."""
+    sent = statements("q")[operation]
+    said = [name for name in header(f"calls/{operation.name}.sql.j2") if name.startswith("p_")]
+    assert said == list(dict.fromkeys(re.findall(r"%\((\w+)\)s", sent)))
+    assert "--" not in sent
+    assert "returns" in header(f"calls/{operation.name}.sql.j2")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_a_call_answers_with_the_columns_that_a_client_reads(lane: Lane, operation: Operation):
+    sent = re.sub(r"%\(\w+\)s", "null", statements(lane.queue)[operation])
+    cursor = lane.watcher.connection.execute(f"select * from ({sent}) as answer limit 0")
+    columns = [column.name for column in cursor.description or ()]
+    assert columns == ([operation.name] if operation in (ACK, NACK) else list(operation.columns))
 
 
 @pytest.mark.parametrize("name", VIEWS)

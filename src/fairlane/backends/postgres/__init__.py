@@ -11,7 +11,8 @@ from fairlane.capabilities import Capabilities
 
 
 def _load() -> Backend[Any, Any]:
-    from fairlane.backends.postgres.executor import AsyncPostgresExecutor, PostgresCore, PostgresExecutor
+    from fairlane.backends.postgres.core import PostgresCore
+    from fairlane.backends.postgres.executor import AsyncPostgresExecutor, PostgresExecutor
 
     return Backend(PostgresCore, PostgresExecutor, AsyncPostgresExecutor)
 

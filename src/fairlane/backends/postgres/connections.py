@@ -14,7 +14,8 @@ import psycopg
 import psycopg_pool
 from psycopg import conninfo
 
-from fairlane.backends.postgres.errors import broken, check_encoding
+from fairlane.backends.postgres.address import check_encoding
+from fairlane.backends.postgres.errors import broken
 from fairlane.backends.postgres.spares import OwnAsyncConnection, OwnConnection, Spares
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.options import count, seconds

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import psycopg
 import psycopg_pool
-from psycopg import conninfo
 
 from fairlane.backends.stored import PUBLISH, Operation
 from fairlane.errors import (
@@ -42,10 +40,6 @@ UNDONE = frozenset({"40001", "40P01"})
 
 _FULL = frozenset({"53000", "53100", "53200"})
 _NOT_PREPARED = frozenset({"26000", "42P05"})
-_ENCODINGS = (
-    (b"client_encoding", "open it with client_encoding=UTF8"),
-    (b"server_encoding", "a queue needs a database that was created with encoding UTF8"),
-)
 _REFUSED = frozenset({"28000", "28P01", "42501"})
 
 # While connecting, libpq passes on no SQLSTATE, only the server's words (in its own language) and these codes of
@@ -132,48 +126,6 @@ def broken(error: psycopg.Error) -> bool:
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return state.startswith("08") or state in _CUT_OFF or state == "25006"
-
-
-def check_url(url: str) -> None:
-    """Refuse a URL that libpq cannot read. The text repeats no part of it: any part may be of the password.
-
-    Raises:
-        ConfigurationError: naming what is usual.
-    """
-    try:
-        parts = conninfo.conninfo_to_dict(url)
-        for host in str(parts.get("host", "")).split(","):
-            if not host.startswith("/"):  # else the folder of a socket
-                host.encode("idna")  # as the look-up of names will
-    except (psycopg.Error, UnicodeError):
-        parts = None
-    if parts is None or "@" in str(parts.get("host", "")):
-        raise ConfigurationError(
-            "this is not a PostgreSQL URL, which looks like postgresql://user:password@host:5432/database?option=…; "
-            "special characters of user and password are percent-encoded, options are those of libpq"
-        ) from None
-    try:
-        int(float(parts.get("connect_timeout") or 0))
-    except (ValueError, OverflowError):
-        raise ConfigurationError(f"connect_timeout must be a number of seconds: {parts['connect_timeout']!r}") from None
-
-
-def check_encoding(connection: psycopg.BaseConnection[Any]) -> None:
-    """Refuse a connection that cannot carry every text: its first message with another character would block claims.
-
-    Raises:
-        ConfigurationError: the client's encoding, or that of the database, is not UTF8.
-    """
-    for who, remedy in _ENCODINGS:
-        found = connection.pgconn.parameter_status(who)
-        if found not in (b"UTF8", None):
-            raise ConfigurationError(f"the {who.decode()} of this connection is {found.decode()}: {remedy}")
-
-
-def host_in(parameters: str) -> str:
-    """Return where connection parameters point, for messages."""
-    parts = conninfo.conninfo_to_dict(parameters)
-    return f"{parts.get('host') or parts.get('hostaddr') or 'localhost'}:{parts.get('port') or 5432}"
 
 
 def _without_state(error: psycopg.Error, host: str, text: str) -> Exception | None:

@@ -1,16 +1,14 @@
-"""The Postgres backend: functions in the queue's schema, called through psycopg 3, one round trip each."""
+"""How requests reach Postgres: the two executors, on connections of their own or of the application."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Self
 
 import psycopg
 import psycopg_pool
 
 from fairlane.backends.base import LeaseGone
+from fairlane.backends.postgres.address import check_url, host_in
 from fairlane.backends.postgres.connections import (
     AsyncLender,
     AsyncOwnPool,
@@ -18,64 +16,24 @@ from fairlane.backends.postgres.connections import (
     Opening,
     OwnPool,
 )
+from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
     NOT_THERE,
     UNDONE,
-    check_url,
     for_operation,
-    host_in,
     lost_lease,
     translate,
     undone,
 )
 from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
 from fairlane.backends.shared.options import check_options
-from fairlane.backends.stored import CLAIM, OPERATIONS, REVISION, Call, Operation, ProcedureCore, Rows
+from fairlane.backends.stored import CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
-from fairlane.templates import ident
 from fairlane.urls import host_of
 
 TRIES = 5
 """How often a claim is made that others keep from its end."""
-
-OPTIONS = ("max_connections", "timeout", "prepare_threshold")
-
-
-def _micros(column: str) -> str:
-    """Ask for a time as microseconds, which no setting of the session changes the look of."""
-    return f"(extract(epoch from {column}) * 1000000)::bigint"
-
-
-@lru_cache(maxsize=256)
-def statements(queue: str) -> Mapping[Operation, str]:
-    """Return the text of each operation, with psycopg's placeholders."""
-    schema = ident(queue)
-    # the types are said, since an application may have told psycopg to send str as text, which is no json and no uuid
-    texts = {
-        "revision": "select revision, serves from @.revision()",
-        "publish": "select @.publish(%(p_group_id)s::text, %(p_event)s::json, %(p_priority)s::integer,"
-        " %(p_dedup_id)s::text) as seq",
-        "claim": f"select group_id, seq, event::text, token::text, attempts, {_micros('published_at')} as published_at,"
-        f" {_micros('expires_at')} as expires_at from @.claim(%(p_worker_id)s::text, %(p_visibility)s::float8,"
-        " %(p_min_priority)s::integer)",
-        "ack": "select @.ack(%(p_group_id)s::text, %(p_token)s::uuid)",
-        "nack": "select @.nack(%(p_group_id)s::text, %(p_token)s::uuid, %(p_delay)s::float8)",
-        "extend": f"select {_micros('expires_at')} as expires_at from"
-        " @.extend(%(p_group_id)s::text, %(p_token)s::uuid, %(p_visibility)s::float8) as expires_at",
-        "queue_status": "select queue, groups, ready, in_flight, parked, messages, oldest_seconds, is_estimate"
-        " from @.queue_status",
-        "group_status": "select group_id, state, priority, depth, oldest_seconds, worker_id, attempts,"
-        " ready_in_seconds, depth_is_capped from @.groups_in_line(%(p_limit)s::integer)",
-        "message_status": "select group_id, seq, state, position, attempts, dedup_id,"
-        f" {_micros('published_at')} as published_at, age_seconds, event::text"
-        " from @.peek(%(p_group_id)s::text, %(p_limit)s::integer)",
-    }
-    return MappingProxyType({each: texts[each.name].replace("@", schema) for each in OPERATIONS})
-
-
-class PostgresCore(ProcedureCore):
-    """The functions of the queue's schema."""
 
 
 class _Requests:
@@ -111,7 +69,7 @@ class _Requests:
 
 
 def _opening(url: str, options: dict[str, Any]) -> Opening:
-    check_options("postgres", options, OPTIONS)
+    check_options("postgres", options, ("max_connections", "timeout", "prepare_threshold"))
     check_url(url)
     return Opening(url, **options)
 

@@ -8,8 +8,9 @@ import os
 import psycopg
 from psycopg.rows import dict_row
 
+from fairlane.backends.postgres.address import check_encoding
 from fairlane.backends.postgres.connections import Arguments, AsyncConnection, AsyncPool, Connection, Pool
-from fairlane.backends.postgres.errors import broken, check_encoding
+from fairlane.backends.postgres.errors import broken
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Rows
 

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import psycopg
 
+from fairlane.backends.postgres.address import check_encoding, check_url
 from fairlane.backends.postgres.connections import Opening
-from fairlane.backends.postgres.errors import check_encoding, check_url, for_migration
+from fairlane.backends.postgres.errors import for_migration
 from fairlane.backends.targets import Choices, SqlTarget
 from fairlane.errors import ConfigurationError
 from fairlane.templates import render
