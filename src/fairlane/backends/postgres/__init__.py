@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
@@ -34,6 +35,7 @@ MANIFEST = Manifest(
     schemes=("postgresql", "postgres"),
     drivers=("psycopg", "psycopg_pool"),
     dialect="postgres",
+    options=OPTIONS,
     choices=frozenset({"owner_role", "app_role", "reader_role", "head_start"}),
     load=_load,
     transports=_transports,

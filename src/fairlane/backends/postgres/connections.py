@@ -18,7 +18,6 @@ from fairlane.backends.postgres.address import check_encoding
 from fairlane.backends.postgres.errors import broken
 from fairlane.backends.postgres.spares import OwnAsyncConnection, OwnConnection, Spares
 from fairlane.backends.shared import forks
-from fairlane.backends.shared.options import count, seconds
 from fairlane.backends.stored import Rows
 from fairlane.errors import TransportClosed
 
@@ -51,31 +50,18 @@ class Opening:
 
     Attributes:
         url: a libpq URL; libpq alone reads it.
-        max_connections: the most at once; calls beyond that wait for one. Calls under way when a connection breaks
-            may keep theirs for a moment beside those that take their place.
-        timeout: seconds that a call waits for a free connection.
-        prepare_threshold: executions after which a statement is prepared; None never prepares, for poolers that hand
-            every transaction to another server connection.
+        max_connections, timeout: the options of these names.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        max_connections: int = 10,
-        timeout: float = 30.0,
-        prepare_threshold: int | None = 5,
-    ) -> None:
-        self.max_connections = count(1)("max_connections", max_connections)
-        self.timeout = seconds(0.001)("timeout", timeout)
-        if prepare_threshold is not None:
-            count(0)("prepare_threshold", prepare_threshold)
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.max_connections: int = options["max_connections"]
+        self.timeout: float = options["timeout"]
         self.url = url
         given = conninfo.conninfo_to_dict(url)
         # another encoding of the client, wherever it is set, could not hold every event
         self.arguments: dict[str, Any] = {
             "autocommit": True,
-            "prepare_threshold": prepare_threshold,
+            "prepare_threshold": options["prepare_threshold"],
             "client_encoding": "UTF8",
         }
         defaults = {"connect_timeout": CONNECT_TIMEOUT, "fallback_application_name": "fairlane"}

@@ -26,7 +26,8 @@ from fairlane.backends.postgres.errors import (
     undone,
 )
 from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
-from fairlane.backends.shared.options import check_options
+from fairlane.backends.postgres.options import OPTIONS
+from fairlane.backends.shared.options import read_options, without_options
 from fairlane.backends.stored import CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, SchemaNotReady
@@ -68,10 +69,10 @@ class _Requests:
         raise known from error
 
 
-def _opening(url: str, options: dict[str, Any]) -> Opening:
-    check_options("postgres", options, ("max_connections", "timeout", "prepare_threshold"))
+def _opening(url: str, keywords: dict[str, Any]) -> Opening:
     check_url(url)
-    return Opening(url, **options)
+    options = read_options("postgres", OPTIONS, url, keywords, others=True)
+    return Opening(without_options(url, OPTIONS), options)
 
 
 class PostgresExecutor:
@@ -83,13 +84,13 @@ class PostgresExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Open a pool of connections; `postgres_pools.Opening` says which options there are."""
+        """Open connections; `options.py` says which options there are."""
         return cls(OwnPool(_opening(url, options)), queue, host_of(url))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use a `psycopg_pool.ConnectionPool` of the application, or join the transactions of a connection."""
-        check_options("postgres", options)
+        read_options("postgres", OPTIONS, None, options)
         if isinstance(client, psycopg_pool.ConnectionPool):
             return cls(GivenPool(client), queue, _pool_host(client))
         if isinstance(client, psycopg.Connection):
@@ -121,13 +122,13 @@ class AsyncPostgresExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Open a pool of connections; `postgres_pools.Opening` says which options there are."""
+        """Open connections; `options.py` says which options there are."""
         return cls(AsyncOwnPool(_opening(url, options)), queue, host_of(url))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use a `psycopg_pool.AsyncConnectionPool` of the application, or join the transactions of a connection."""
-        check_options("postgres", options)
+        read_options("postgres", OPTIONS, None, options)
         if isinstance(client, psycopg_pool.AsyncConnectionPool):
             return cls(AsyncGivenPool(client), queue, _pool_host(client))
         if isinstance(client, psycopg.AsyncConnection):

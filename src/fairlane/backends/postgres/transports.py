@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.postgres import MANIFEST
+from fairlane.backends.postgres.options import PostgresOptions
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    import psycopg
+    import psycopg_pool
 
 
 class PostgresTransport(Transport[T]):
@@ -17,6 +28,35 @@ class PostgresTransport(Transport[T]):
 
     manifest = MANIFEST
 
+    def __init__(
+        self,
+        client: psycopg_pool.ConnectionPool[Any] | psycopg.Connection[Any],
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+    ) -> None:
+        super().__init__(client, queue=queue, codec=codec)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[PostgresOptions],
+    ) -> Self:
+        """Connect to the database at a URL of libpq: `postgresql://user:password@host:5432/database`.
+
+        See `Transport.from_url` for the other arguments and the errors.
+
+        Args:
+            options: `PostgresOptions` names them, beside it `OPTIONS` documents them. They may stand in the query of
+                the URL as well, beside libpq's own.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+
 
 class AsyncPostgresTransport(AsyncTransport[T]):
     """Queue in a PostgreSQL schema for asyncio: built on a URL, an `AsyncConnectionPool` or an `AsyncConnection`.
@@ -25,3 +65,25 @@ class AsyncPostgresTransport(AsyncTransport[T]):
     """
 
     manifest = MANIFEST
+
+    def __init__(
+        self,
+        client: psycopg_pool.AsyncConnectionPool[Any] | psycopg.AsyncConnection[Any],
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+    ) -> None:
+        super().__init__(client, queue=queue, codec=codec)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[PostgresOptions],
+    ) -> Self:
+        """Connect to the database at a URL; see `PostgresTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
