@@ -6,6 +6,7 @@ or workflow are handled in order while different groups run in parallel.
 
 from fairlane import migrate
 from fairlane.backends.libsql.transports import AsyncLibsqlTransport, LibsqlTransport
+from fairlane.backends.memory.store import MemoryStore
 from fairlane.backends.memory.transports import AsyncInMemoryTransport, InMemoryTransport
 from fairlane.backends.mongo.transports import AsyncMongoTransport, MongoTransport
 from fairlane.backends.postgres.transports import AsyncPostgresTransport, PostgresTransport
@@ -62,6 +63,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LibsqlTransport",
+    "MemoryStore",
     "MessageStatus",
     "MissingExtra",
     "MongoTransport",

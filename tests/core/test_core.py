@@ -3,13 +3,22 @@
 import asyncio
 import math
 import threading
+from datetime import UTC, datetime
 
 import jinja2
 import pytest
 
-from fairlane import BackendUnavailable, ConfigurationError, InMemoryTransport, SchemaNotReady, migrate, templates
+from fairlane import (
+    BackendUnavailable,
+    ConfigurationError,
+    InMemoryTransport,
+    LeaseLost,
+    MemoryStore,
+    SchemaNotReady,
+    migrate,
+    templates,
+)
 from fairlane.backends import MANIFESTS, manifest_of
-from fairlane.backends.memory.executor import MemoryStore
 from fairlane.backends.stored import REVISION, Call, ProcedureCore
 from fairlane.contract import check_head_start, check_queue
 from fairlane.environ import resolve_url, url_from
@@ -289,6 +298,42 @@ def test_memory_stores_are_shared_by_name_unless_given():
     with InMemoryTransport(MemoryStore()) as one, InMemoryTransport(MemoryStore()) as two:
         one.publish("g", 1)
         assert two.claim("w", 30) is None
+
+
+def test_a_memory_store_that_was_reset_is_as_a_new_one():
+    """Tests of an application share one: nothing of the test before may be seen, and no late lease may count."""
+    store = MemoryStore.shared("unit_reset")
+    with InMemoryTransport(queue="unit_reset") as queue:
+        queue.publish("g", 1, 3, dedup_id="once")
+        late = queue.claim("w", 30)
+        store.advance(1e9)
+        store.reset()
+        with pytest.raises(LeaseLost):
+            queue.ack(late)
+        assert queue.inspect.queue().messages == 0
+        assert queue.publish("g", 2, dedup_id="once") == 1
+        lease = queue.claim("w", 30)
+        assert (lease.event, lease.attempts) == (2, 1)
+        assert abs((lease.published_at - datetime.now(UTC)).total_seconds()) < 5
+
+
+def test_the_clock_of_a_memory_store_can_be_moved_forward_only():
+    store = MemoryStore()
+    with InMemoryTransport(store) as queue:
+        queue.publish("g", 1)
+        first = queue.claim("w", 30)
+        store.advance(29)
+        assert queue.claim("w", 30) is None
+        store.advance(1)
+        second = queue.claim("w", 30)
+        assert second.attempts == 2
+        queue.nack(second, 3600)
+        store.advance(3600)
+        assert queue.claim("w", 30).attempts == 3
+    assert first.expires_at > first.published_at
+    for wrong in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="seconds must be"):
+            store.advance(wrong)
 
 
 def test_memory_lines_do_not_grow_with_what_is_finished():

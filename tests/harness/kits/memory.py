@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from fairlane.backends.memory import executor as memory
+from fairlane import MemoryStore
 from fairlane.backends.stored import Call, Rows
 from tests.harness.kits.base import EPOCH, Kit
 
@@ -18,19 +18,19 @@ class MemoryKit(Kit):
 
     def create(self, queue: str, head_start: float | str | None = None) -> None:
         if head_start is not None:
-            memory._shared[queue] = memory.MemoryStore(head_start)
+            MemoryStore._shared[queue] = MemoryStore(head_start)
 
     def drop(self, queue: str) -> None:
-        memory._shared.pop(queue, None)
+        MemoryStore._shared.pop(queue, None)
 
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
-        store = memory.shared_store(queue)
-        return [store.perform(call.operation.name, dict(call.arguments)) for call in calls]
+        store = MemoryStore.shared(queue)
+        return [store.perform(call.operation, call.arguments) for call in calls]
 
     def now(self, queue: str) -> datetime:
-        return EPOCH + timedelta(microseconds=memory.shared_store(queue).now())
+        return EPOCH + timedelta(microseconds=MemoryStore.shared(queue).now())
 
     def leftovers(self, queue: str) -> dict[str, int]:
-        store = memory.shared_store(queue)
+        store = MemoryStore.shared(queue)
         lines = sum(len(line) for line in store._lines)
         return {"groups": len(store._groups), "lines": lines, "dedup": len(store._dedup)}

@@ -6,11 +6,13 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.memory.options import OPTIONS
 from fairlane.capabilities import Capabilities
 
 
 def _load() -> Backend[Any, Any]:
-    from fairlane.backends.memory.executor import AsyncMemoryExecutor, MemoryCore, MemoryExecutor
+    from fairlane.backends.memory.core import MemoryCore
+    from fairlane.backends.memory.executor import AsyncMemoryExecutor, MemoryExecutor
 
     return Backend(MemoryCore, MemoryExecutor, AsyncMemoryExecutor)
 
@@ -25,6 +27,7 @@ MANIFEST = Manifest(
     name="memory",
     schemes=("memory",),
     default_url="memory://",
+    options=OPTIONS,
     load=_load,
     transports=_transports,
     capabilities=Capabilities(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from typing_extensions import Unpack
+
 from fairlane import contract
 from fairlane.backends.memory import MANIFEST
-from fairlane.backends.memory.executor import MemoryStore
+from fairlane.backends.memory.options import MemoryOptions
+from fairlane.backends.memory.store import MemoryStore
 from fairlane.codec import Codec
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
 
 
 class InMemoryTransport(Transport[T]):
@@ -27,6 +32,19 @@ class InMemoryTransport(Transport[T]):
     ) -> None:
         super().__init__(store, queue=queue, codec=codec)
 
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = contract.DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[MemoryOptions],
+    ) -> Self:
+        """Use the process's store of this queue; the URL is `memory://`, and there are no options."""
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+
 
 class AsyncInMemoryTransport(AsyncTransport[T]):
     """Queue in this process's memory for asyncio; shares its messages with `InMemoryTransport` of the same queue."""
@@ -41,3 +59,16 @@ class AsyncInMemoryTransport(AsyncTransport[T]):
         codec: Codec[T] | None = None,
     ) -> None:
         super().__init__(store, queue=queue, codec=codec)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = contract.DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[MemoryOptions],
+    ) -> Self:
+        """Use the process's store of this queue; the URL is `memory://`, and there are no options."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
