@@ -14,6 +14,8 @@ FILES = {
             "schema/postgres/0001_queue.up.sql.j2",
             "procedures/postgres/revision.sql.j2",
             "procedures/postgres/moment.sql.j2",
+            "procedures/postgres/check_sequence.sql.j2",
+            "procedures/postgres/sequence_lag.sql.j2",
             "procedures/postgres/publish.sql.j2",
             "procedures/postgres/drop_empty.sql.j2",
             "procedures/postgres/claim.sql.j2",

@@ -135,6 +135,18 @@ class BackendFull(BackendError):
         return f"{self.backend} at {self.host} is full: {self.reason}; drain the queue or give the server more room"
 
 
+class QueueDamaged(FairlaneError):
+    """What is stored contradicts itself; nothing was changed. `reason` says what is wrong, and what sets it right."""
+
+    def __init__(self, queue: str, reason: str) -> None:
+        super().__init__(queue, reason)
+        self.queue = queue
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"queue {self.queue!r} is damaged: {self.reason}"
+
+
 class UnsupportedByBackend(FairlaneError):
     """This backend cannot keep a promise that the call asks for, and refuses instead of ignoring it."""
 

@@ -57,7 +57,14 @@ def test_migrate_and_status(tmp_path: Path):
     assert fairlane("status", "--url", url).ok().out.startswith("Ready: ")
     answer = fairlane("status", "--url", url, "--json", "-q", "other")
     assert answer.code == 1
-    assert answer.json == {"queue": "other", "found": None, "serves": None, "needed": "0001", "ready": False}
+    assert answer.json == {
+        "queue": "other",
+        "found": None,
+        "serves": None,
+        "needed": "0001",
+        "ready": False,
+        "fault": None,
+    }
 
 
 def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, queue):

@@ -28,6 +28,7 @@ MADE = [
     errors.UnsupportedByBackend("sqs", "priorities"),
     errors.ConfigurationError("wrong"),
     errors.MissingExtra("postgres"),
+    errors.QueueDamaged("orders", "wrong"),
     errors.TransportClosed(),
 ]
 

@@ -115,6 +115,11 @@ class Core(ABC, Generic[RequestT, AnswerT]):
     def message_status(self, group_id: str, limit: int) -> Program[RequestT, AnswerT, list[MessageStatus]]:
         """Return a group's messages, head first; their `event` is the stored text."""
 
+    def fault(self) -> Program[RequestT, AnswerT, str | None]:
+        """Return what is wrong with what is stored and what sets it right, None if nothing is known to be."""
+        return None
+        yield  # pragma: no cover - which makes it a program
+
     def check_ready(self) -> Program[RequestT, AnswerT, None]:
         """Ask the database once whether it serves this client.
 

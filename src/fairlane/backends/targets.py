@@ -37,6 +37,9 @@ class SqlTarget(ABC):
     engine: ClassVar[str]
     """The URL of an SQLAlchemy engine, without a place: the driver gets our own URL as it is."""
 
+    mends: ClassVar[bool] = False
+    """There is a template `mended`, which sets right what may be wrong in a queue."""
+
     @abstractmethod
     def open(self, *, create: bool) -> Any:
         """Return a connection of the driver that begins no transaction by itself.

@@ -10,7 +10,7 @@ from fairlane import migrate as migrations
 from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url, opened
 from fairlane.cli.text import json_line
 from fairlane.environ import resolve_url
-from fairlane.errors import SchemaNotReady
+from fairlane.errors import QueueDamaged, SchemaNotReady
 
 NOT_READY = 1
 
@@ -72,12 +72,17 @@ def migrate(
     if sql:
         typer.echo(migrations.script(chosen, queue=queue, revision=revision, **options), nl=False)
         return
-    before = migrations.status(chosen, queue=queue, startup_timeout=wait).found
+    was = migrations.status(chosen, queue=queue, startup_timeout=wait)
+    before = was.found
     if revision == "base" and before is not None and not yes:
         _refuse_to_lose_messages(chosen, queue)
     migrations.migrate(chosen, queue=queue, revision=revision, startup_timeout=wait, **options)
-    after = migrations.status(chosen, queue=queue).found
-    typer.echo(_outcome(queue, before, after))
+    now = migrations.status(chosen, queue=queue)
+    after = now.found
+    if was.fault and after is not None and not now.fault:
+        typer.echo(f"The queue {queue} is mended.")
+    else:
+        typer.echo(_outcome(queue, before, after))
     if before == after is not None and any(options.values()):
         typer.echo("Roles and --head-start count when a queue is made; those of this one stay as they are.", err=True)
 
@@ -108,14 +113,17 @@ def _at(revision: str | None) -> str:
 def status(url: Url = None, queue: Queue = QUEUE, wait: Wait = STARTUP_TIMEOUT, as_json: AsJson = False) -> None:
     """Tell whether a queue's schema fits this client: exit code 0 if it does, 1 if not.
 
-    --json prints one object: queue, found (null when the queue is not there), serves, needed, ready.
+    --json prints one object: queue, found (null when the queue is not there), serves, needed, ready, fault (null
+    unless something is wrong with what is stored).
     """
     found = migrations.status(resolve_url(url), queue=queue, startup_timeout=wait)
     if as_json:
-        fields = {name: getattr(found, name) for name in ("queue", "found", "serves", "needed", "ready")}
+        fields = {name: getattr(found, name) for name in ("queue", "found", "serves", "needed", "ready", "fault")}
         typer.echo(json_line(fields))
     elif found.ready:
         typer.echo(f"Ready: queue {queue!r} is at revision {found.found}, this client needs {found.needed}.")
+    elif found.fault:
+        typer.echo(f"Not ready: {QueueDamaged(queue, found.fault)}.")
     else:
         typer.echo(f"Not ready: {SchemaNotReady(queue, found.found, found.needed, found.serves)}.")
     if not found.ready:

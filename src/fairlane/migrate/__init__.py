@@ -33,17 +33,22 @@ _alembic = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a queue's schema stands to this client. `found` is None when the queue is not there."""
+    """How a queue's schema stands to this client. `found` is None when the queue is not there.
+
+    `fault` says what is wrong with what is stored, and what sets it right.
+    """
 
     queue: str
     found: str | None
     serves: str | None
     needed: str
+    fault: str | None = None
 
     @property
     def ready(self) -> bool:
         """Whether this client can work with the queue."""
-        return self.found is not None and self.found >= self.needed >= (self.serves or "")
+        served = self.found is not None and self.found >= self.needed >= (self.serves or "")
+        return served and self.fault is None
 
 
 def upgrade(
@@ -134,12 +139,14 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
     name = check_queue(queue)
     executor = backend.executor.from_url(url, name)
     try:
-        revision = _patiently(lambda: run(backend.core(name).revision(), executor.execute), startup_timeout)
+        core = backend.core(name)
+        revision = _patiently(lambda: run(core.revision(), executor.execute), startup_timeout)
+        fault = run(core.fault(), executor.execute) if revision is not None else None
     finally:
         executor.close()
     if revision is None:
         return Status(name, None, None, CLIENT_REVISION)
-    return Status(name, revision.found, revision.serves, CLIENT_REVISION)
+    return Status(name, revision.found, revision.serves, CLIENT_REVISION, fault)
 
 
 def _patiently(action: Callable[[], ResultT], timeout: float) -> ResultT:

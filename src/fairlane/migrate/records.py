@@ -37,9 +37,11 @@ class Records:
             self._render("recorded", revision=revision, serves=serves_of(step, revision))
 
     def tidy(self) -> None:
-        """After the last step: if the queue is gone, so is what the migrations had made for themselves."""
+        """After the last step, or without any: mend the queue; if it is gone, so is what the migrations made for it."""
         if self._removed:
             self._render("removed")
+        elif self._target.mends and self._connection is not None and self._is_there():
+            self._render("mended")
 
     def _is_there(self) -> bool:
         """Tell whether there is a queue to write to: a stamp may come before it."""

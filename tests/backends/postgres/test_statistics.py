@@ -9,8 +9,8 @@ import pytest
 
 from tests.backends.postgres.sessions import Lane, Session
 
-FEW = 100
-"""Buffers of a call: a dozen descents. A walk through the groups takes thousands."""
+FEW = 300
+"""Buffers of a call: some dozen descents, if a claim happens to look after empty groups. A walk takes thousands."""
 
 SIZE = 20_000
 LARGE = 200_000

@@ -19,6 +19,7 @@ from fairlane.errors import (
 
 LEASE_LOST = "QF001"
 WRONG_ISOLATION = "QF002"
+SEQUENCE_BEHIND = "QF003"
 NOT_THERE = frozenset({"3F000", "42P01", "42883"})
 """No such schema, table, function: the queue is not there."""
 
@@ -116,6 +117,14 @@ def lost_lease(error: psycopg.Error, operation: Operation) -> bool:
     if error.sqlstate == LEASE_LOST:
         return True
     return error.sqlstate == _MALFORMED_TEXT and operation.fenced
+
+
+def sequence_behind(queue: str) -> str:
+    """Return what it means that `message_seq` is behind the messages, and what to do."""
+    return (
+        "the sequence message_seq is behind the messages, as after a switch-over, since logical replication does not "
+        f"carry sequences: run `fairlane migrate --queue {queue}`, which sets it right"
+    )
 
 
 def broken(error: psycopg.Error) -> bool:

@@ -19,9 +19,11 @@ from fairlane.backends.postgres.connections import (
 from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
     NOT_THERE,
+    SEQUENCE_BEHIND,
     UNDONE,
     for_operation,
     lost_lease,
+    sequence_behind,
     translate,
     undone,
 )
@@ -30,7 +32,7 @@ from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.shared.options import read_options, without_options
 from fairlane.backends.stored import CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import ConfigurationError, SchemaNotReady
+from fairlane.errors import ConfigurationError, QueueDamaged, SchemaNotReady
 from fairlane.urls import host_of
 
 TRIES = 5
@@ -61,6 +63,8 @@ class _Requests:
             if request.operation is REVISION:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
+        if error.sqlstate == SEQUENCE_BEHIND:
+            raise QueueDamaged(self._queue, sequence_behind(self._queue)) from error
         known = for_operation(error, request.operation) or translate(error, self._host)
         if known is None and not self._joins:
             known = undone(error, self._host)

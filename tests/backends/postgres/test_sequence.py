@@ -1,0 +1,77 @@
+"""A sequence that is not where the messages are: after a switch-over, a restore, or a hand on it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+import fairlane
+from fairlane import migrate
+from tests.backends.postgres.sessions import Lane
+
+
+def drain(lane: Lane) -> list[int]:
+    events = []
+    while lease := lane.watcher.claim():
+        events.append(lease.event)
+        lane.watcher.ack(lease)
+    return events
+
+
+@pytest.mark.parametrize("dedup_id", [None, "id"])
+@pytest.mark.parametrize("last", [1, 7], ids=["behind", "just behind"])
+def test_a_sequence_behind_its_rows_breaks_no_order(lane: Lane, last: int, dedup_id: str | None):
+    """It would give a new message a smaller number than a waiting one has, or the same."""
+    session = lane.session()
+    for number in range(8):
+        session.publish("g", str(number))
+    lane.rows("select setval('@.message_seq', %s, false)", last)
+    for _ in range(8 - last + 1):
+        with pytest.raises(psycopg.Error) as caught:
+            session.publish("g", '"too early"', dedup_id=dedup_id)
+        assert caught.value.sqlstate == "QF003"
+        assert "fairlane migrate --queue" in str(caught.value.diag.message_hint)
+    session.publish("g", '"in order"')
+    assert drain(lane) == [*range(8), "in order"]
+
+
+def test_publishers_that_overtake_each_other_are_no_fault(lane: Lane):
+    slow, fast = lane.session(), lane.session()
+    fast.publish("g", '"head"')
+    slow.begin()
+    slow.publish("g", '"slow"')
+    fast.publish("g", '"fast"')
+    slow.publish("g", '"slow again"')
+    slow.commit()
+    assert drain(lane) == ["head", "slow", "fast", "slow again"]
+
+
+def test_the_client_gets_one_error_that_names_the_remedy_and_a_migration_mends_it(lane: Lane):
+    with fairlane.connect(lane.url, lane.queue) as queue:
+        for number in range(8):
+            queue.publish("g", number)
+        assert migrate.status(lane.url, queue=lane.queue).ready
+        lane.rows("select setval('@.message_seq', 3)")
+        with pytest.raises(fairlane.QueueDamaged, match=f"fairlane migrate --queue {lane.queue}"):
+            queue.publish("g", "too early")
+        status = migrate.status(lane.url, queue=lane.queue)
+        assert not status.ready
+        assert "fairlane migrate" in (status.fault or "")
+        migrate.upgrade(lane.url, queue=lane.queue)
+        assert migrate.status(lane.url, queue=lane.queue).ready
+        queue.publish("g", 8)
+        assert drain(lane) == list(range(9))
+
+
+def test_a_migration_leaves_a_sequence_alone_that_is_not_behind(lane: Lane):
+    lane.watcher.publish("g")
+    lane.rows("select setval('@.message_seq', 500)")
+    migrate.upgrade(lane.url, queue=lane.queue)
+    assert lane.watcher.publish("g") == 501
+
+
+@pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
+def test_a_far_too_large_number_parks_no_group(lane: Lane):
+    lane.rows("select setval('@.message_seq', %s)", 2**56)
+    lane.watcher.publish("g", "1")
+    assert drain(lane) == [1]
