@@ -102,10 +102,15 @@ def options_table(declared: Sequence[Option]) -> str:
         return ""
     lines = ["| option | default | unit | stands in | what for |", "|---|---|---|---|---|"]
     for option in declared:
-        default = "" if option.default is None else f"`{option.default}`"
+        default = "" if option.default is None else f"`{_written(option.default)}`"
         places = ", ".join(_places(option))
         lines.append(f"| `{option.name}` | {default} | {option.unit or ''} | {places} | {_cell(option.doc)} |")
     return "\n".join([*lines, ""])
+
+
+def _written(value: object) -> str:
+    """A value as people write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _places(option: Option) -> Iterator[str]:
