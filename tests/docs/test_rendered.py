@@ -64,9 +64,7 @@ def test_an_option_says_its_default_its_unit_and_where_it_stands() -> None:
     patience = Option("timeout", lambda name, value: float(value), 10.0, "For one request | or two.", "seconds")
     inside = Option("store", lambda name, value: value, None, "Yours.", in_url=False, for_client=True)
     *_, first, second = options_table([patience, inside]).splitlines()
-    assert (
-        first == "| `timeout` | `10` | seconds | the URL, `connect()`, `from_url()` | For one request \\| or two. |"
-    )
+    assert first == "| `timeout` | `10` | seconds | the URL, `connect()`, `from_url()` | For one request \\| or two. |"
     assert second == "| `store` |  |  | `connect()`, `from_url()`, a transport made of your own client | Yours. |"
 
 
