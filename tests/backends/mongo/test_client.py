@@ -8,7 +8,8 @@ import pymongo
 import pytest
 from pymongo import errors
 
-from fairlane.backends.mongo.address import database_of, hosts_of, make, translate
+from fairlane.backends.mongo.address import database_of, hosts_of, make
+from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.executor import AsyncMongoExecutor, MongoExecutor
 from fairlane.backends.mongo.wire import FindOne
 from fairlane.errors import (

@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.mongo.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
@@ -34,6 +35,7 @@ MANIFEST = Manifest(
     schemes=("mongodb", "mongodb+srv"),
     drivers=("pymongo",),
     choices=frozenset({"head_start"}),
+    options=OPTIONS,
     load=_load,
     transports=_transports,
     target=_target,

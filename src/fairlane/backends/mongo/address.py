@@ -1,4 +1,4 @@
-"""Clients of MongoDB: made from URLs, with deadlines, and their errors translated.
+"""Clients of MongoDB: made from URLs, with deadlines.
 
 The URL is pymongo's; the path names the database, `fairlane` unless given. What it says about timeouts counts; what it
 says about write concern and read preference does not, since the promises need `majority` and the primary.
@@ -7,23 +7,24 @@ says about write concern and read preference does not, since the promises need `
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, overload
 from urllib.parse import unquote
 
 import pymongo
 from bson.codec_options import CodecOptions
-from pymongo import errors
+from pymongo import AsyncMongoClient, MongoClient, errors
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import split_options
 
-from fairlane.errors import (
-    AuthenticationFailed,
-    BackendFull,
-    BackendUnavailable,
-    ConfigurationError,
-    EventTooLarge,
-    FairlaneError,
-)
+from fairlane.backends.mongo.wire import Document
+from fairlane.errors import ConfigurationError
+
+Client: TypeAlias = MongoClient[Document]
+AsyncClient: TypeAlias = AsyncMongoClient[Document]
+ClientT = TypeVar("ClientT", bound=Client | AsyncClient)
+AnyDatabase: TypeAlias = Database[Document] | AsyncDatabase[Document]
 
 DATABASE = "fairlane"
 SELECTION_SECONDS = 5
@@ -32,15 +33,8 @@ SELECTION_SECONDS = 5
 ANSWER_SECONDS = 20
 """For which a request waits for its answer. pymongo may send it once more then, where that is safe."""
 
-_CREDENTIALS = (18, 8000)  # AuthenticationFailed; AtlasError, which hosted servers give for a bad login
-_NO_CODE = "Authentication failed"  # of servers that speak the protocol, but leave the code out
-_RIGHTS = (13,)  # Unauthorized
-_FULL = (14031,)  # OutOfDiskSpace
-_TOO_LARGE = (10334, 17419, 17420)  # BSONObjectTooLarge, and as the result of an update
-_UNSURE = (50, 64, 100, 262)  # MaxTimeMSExpired, WriteConcernFailed, UnsatisfiableWriteConcern, ExceededTimeLimit
 
-
-def make(kind: Any, url: str) -> Any:
+def make(kind: type[ClientT], url: str) -> ClientT:
     """Return a client of one of pymongo's classes; it connects when it is first used.
 
     Raises:
@@ -65,17 +59,19 @@ def make(kind: Any, url: str) -> Any:
         raise ConfigurationError(f"the MongoDB URL is wrong: {_without_secrets(str(error), url)}") from None
 
 
-def database_of(client: Any, name: str | None) -> Any:
+@overload
+def database_of(client: Client, name: str | None) -> Database[Document]: ...
+@overload
+def database_of(client: Client | AsyncClient, name: str | None) -> AnyDatabase: ...
+def database_of(client: Client | AsyncClient, name: str | None) -> AnyDatabase:
     """Return the database with the settings that the promises need, whatever those of the client are."""
-    if name is not None and (not isinstance(name, str) or not name):
-        raise ConfigurationError(f"database must be the name of one: {name!r}")
-    chosen = name or client.get_default_database(DATABASE).name
+    chosen = client.get_default_database(DATABASE).name if name is None else name
     try:
         return client.get_database(
             chosen,
             codec_options=CodecOptions(tz_aware=True, tzinfo=UTC),
             read_preference=pymongo.ReadPreference.PRIMARY,
-            # what a read tells is always confirmed by a write that the majority has
+            # each read is confirmed by a write that the majority has
             read_concern=ReadConcern("local"),
             write_concern=pymongo.WriteConcern("majority"),
         )
@@ -83,47 +79,13 @@ def database_of(client: Any, name: str | None) -> Any:
         raise ConfigurationError(f"{chosen!r} is no name of a database: {error}") from None
 
 
-def hosts_of(client: Any) -> str:
+def hosts_of(client: Client | AsyncClient) -> str:
     """Return the addresses that a client was told, without connecting it."""
     try:
         addresses = sorted(client.topology_description.server_descriptions())
     except errors.PyMongoError:
         addresses = []
     return ",".join(f"{host}:{port}" for host, port in addresses) or "its address"
-
-
-def translate(error: Exception, host: str) -> FairlaneError | None:
-    """Turn an error of pymongo into one of Fairlane's; None for those that it has no name for."""
-    if isinstance(error, errors.DocumentTooLarge):
-        return EventTooLarge(None, None)
-    code = getattr(error, "code", None)
-    if code in _CREDENTIALS or (code is None and _NO_CODE in str(error)):
-        return AuthenticationFailed("mongo", host)
-    if code in _RIGHTS:
-        return AuthenticationFailed("mongo", host, "the user lacks a right that this call needs")
-    if code in _FULL:
-        return BackendFull("mongo", host, "the server is out of disk space")
-    if code in _TOO_LARGE:
-        return EventTooLarge(None, None)
-    if isinstance(error, errors.ConnectionFailure | errors.WriteConcernError | errors.WaitQueueTimeoutError):
-        return BackendUnavailable("mongo", host, _reason(error))
-    if code in _UNSURE or isinstance(error, errors.ExecutionTimeout):
-        return BackendUnavailable("mongo", host, _reason(error))
-    if isinstance(error, errors.InvalidOperation):  # between two requests of one call, or by the application
-        return BackendUnavailable("mongo", host, "its client was closed")
-    if isinstance(error, errors.ConfigurationError):
-        if error.__cause__ is not None:  # of a mongodb+srv:// URL, whose hosts are asked for when it is first used
-            return BackendUnavailable("mongo", host, f"its name cannot be resolved: {_reason(error)}")
-        return ConfigurationError(f"MongoDB at {host} cannot be used like this: {error}")
-    return None
-
-
-def _reason(error: Exception) -> str:
-    """Return the first sentence; pymongo goes on with its settings and its view of the cluster."""
-    text = str(error)
-    for mark in (" (configured timeouts", ", Timeout: ", ", full error", ", Topology Description"):
-        text = text.partition(mark)[0]
-    return text[:200] or type(error).__name__
 
 
 def _without_secrets(text: str, url: str) -> str:

@@ -9,7 +9,7 @@ Collections (the fields of their documents in brackets):
 There are no transactions, so whoever stops between two steps leaves a state that others must be able to go on from:
 
 publish  1. draw a seq   2. insert the message   3. put the group in line, or touch it if it is
-         Stopped after 2, it never returned. The message goes with the group's next publish, with the same publish
+         Stopped after 2, it never returned. The message comes with the group's next publish, with the same publish
          sent again (by its dedup_id), or with a claim that finds the line empty.
 claim    1. lease the first group in line   2. read its head   3. note in the group that this message is leased
          Stopped anywhere, the lease runs out. A group without messages is dropped, and the next one is leased.
@@ -53,16 +53,18 @@ from fairlane.backends.mongo.wire import (
     MESSAGES,
     META,
     QUEUE,
-    Aggregate,
-    Delete,
+    Answer,
     Document,
-    FindOne,
     Request,
-    Update,
+    Steps,
+    aggregate,
+    delete,
+    find_one,
+    update,
 )
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease, Revision
-from fairlane.program import Program, Sleep
+from fairlane.program import Sleep
 
 LOOKS = 32
 """How often a claim looks again because the groups moved while it looked, before it gives up."""
@@ -70,18 +72,18 @@ LOOKS = 32
 NOW = "$$NOW"  # the server's time when it received the command, everywhere the same within it
 
 
-class MongoCore(Publishing, Inspection, Core[Request, Any]):
+class MongoCore(Publishing, Inspection, Core[Request, Answer]):
     """The operations of one queue."""
 
-    def revision(self) -> Program[Request, Any, Revision | None]:
-        found: Document | None = yield FindOne(META, {"_id": QUEUE})
+    def revision(self) -> Steps[Revision | None]:
+        found = yield from find_one(META, {"_id": QUEUE})
         if found is None or not found.get("revision"):
             return None
         return Revision(found["revision"], found["serves"])
 
     # claim
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Request, Any, Claimed | None]:
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Steps[Claimed | None]:
         floor = {"priority": {"$in": list(range(min_priority, 5))}}
         # $expr with $$NOW uses the index (jstests/…/now_variable.js of MongoDB), and $in with a sort merges its ranges
         # ("The ESR Guideline" in the manual), so the first entry of at most five ranges decides. A command that loses
@@ -96,7 +98,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Any]):
                 "ready_at": {"$add": [NOW, _milliseconds(visibility)]},
                 "attempts": {"$add": ["$attempts", 1]},
             }
-            group: Document | None = yield Update(GROUPS, first, [{"$set": change}], sort=LINE, after=True)
+            group = yield from update(GROUPS, first, [{"$set": change}], sort=LINE, after=True)
             if group is None:
                 if not (yield from self._missed_one(floor, min_priority)):
                     return None
@@ -112,15 +114,11 @@ class MongoCore(Publishing, Inspection, Core[Request, Any]):
                 looks += 1
         return None
 
-    def _missed_one(self, floor: Document, min_priority: int) -> Program[Request, Any, bool]:
+    def _missed_one(self, floor: Document, min_priority: int) -> Steps[bool]:
         """Tell whether something is deliverable after all, because groups moved while the claim looked for one."""
-        line: list[Document] = [
-            {"$match": floor},
-            {"$sort": dict(LINE)},
-            {"$limit": 1},
-            {"$project": {"ready": {"$lte": ["$ready_at", NOW]}}},
-        ]
-        found: list[Document] = yield Aggregate(GROUPS, line)
+        ready = {"ready": {"$lte": ["$ready_at", NOW]}}
+        first = ({"$match": floor}, {"$sort": dict(LINE)}, {"$limit": 1}, {"$project": ready})
+        found = yield from aggregate(GROUPS, *first)
         if found:
             return bool(found[0]["ready"])
         if min_priority > 0:
@@ -128,7 +126,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Any]):
             return False
         # nobody in line; a message that is there nevertheless is one whose publisher stopped half-way, or has one step
         # to go: take it for him
-        message: Document | None = yield FindOne(MESSAGES, {}, HEAD, PLACE)
+        message = yield from find_one(MESSAGES, {}, HEAD, PLACE)
         if message is None:
             yield from self.check_there()
             return False
@@ -136,34 +134,35 @@ class MongoCore(Publishing, Inspection, Core[Request, Any]):
         yield from self.put_in_line(message, drawn)
         return True
 
-    def _lease_head(self, group: Document, token: str) -> Program[Request, Any, Claimed | Literal[False] | None]:
+    def _lease_head(self, group: Document, token: str) -> Steps[Claimed | Literal[False] | None]:
         """Return the lease on the group's head, False if the group was empty and is dropped, None if it is lost."""
         group_id = group["_id"]
         mine = {"_id": group_id, "token": token}
         while True:
             if group["leased"] is not None:
-                again: Document | None = yield FindOne(MESSAGES, {"_id": group["leased"]})
+                again = yield from find_one(MESSAGES, {"_id": group["leased"]})
                 if again is not None:
                     return _lease(group, again, int(group["attempts"]))
-            head: Document | None = yield FindOne(MESSAGES, {"group_id": group_id}, HEAD)
+            head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD)
             if head is None:
-                if (yield Delete(GROUPS, mine | {"touched": group["touched"]})):
+                if (yield from delete(GROUPS, mine | {"touched": group["touched"]})):
                     return False
-                group = yield FindOne(GROUPS, mine)  # somebody has published meanwhile, or has the group
-                if group is None:
+                still_mine = yield from find_one(GROUPS, mine)  # somebody has published meanwhile, or has the group
+                if still_mine is None:
                     return None
+                group = still_mine
                 continue
             acked = group["acked"]
             if acked is not None and head["_id"] <= acked:  # else it is gone: what is left is larger
-                yield Delete(MESSAGES, {"_id": acked})
+                yield from delete(MESSAGES, {"_id": acked})
                 if head["_id"] == acked:
                     continue
-            held = yield Update(GROUPS, mine, {"$set": {"leased": head["_id"], "attempts": 1}})
+            held = yield from update(GROUPS, mine, {"$set": {"leased": head["_id"], "attempts": 1}})
             return None if held is None else _lease(group, head, 1)
 
     # ack, nack, extend
 
-    def ack(self, lease: Lease[Any]) -> Program[Request, Any, None]:
+    def ack(self, lease: Lease[Any]) -> Steps[None]:
         change = {
             "token": None,
             "worker_id": None,
@@ -175,27 +174,27 @@ class MongoCore(Publishing, Inspection, Core[Request, Any]):
         before = yield from self._fenced(lease, change)
         started = time.monotonic()
         done = before["leased"]
-        yield Delete(MESSAGES, {"_id": done})
+        yield from delete(MESSAGES, {"_id": done})
         if not (yield from self.drop_if_empty(before["_id"], touched=before["touched"], acked=done)):
             yield from after_tick(started)
 
-    def nack(self, lease: Lease[Any], delay: float) -> Program[Request, Any, None]:
+    def nack(self, lease: Lease[Any], delay: float) -> Steps[None]:
         ready_at = {"$add": [NOW, _milliseconds(delay)]}
         yield from self._fenced(lease, {"token": None, "worker_id": None, "ready_at": ready_at})
         yield from after_tick(time.monotonic())
 
-    def extend(self, lease: Lease[Any], visibility: float) -> Program[Request, Any, datetime]:
+    def extend(self, lease: Lease[Any], visibility: float) -> Steps[datetime]:
         ready_at = {"$add": [NOW, _milliseconds(visibility)]}
         group = yield from self._fenced(lease, {"ready_at": ready_at}, after=True)
         yield from after_tick(time.monotonic())
         end: datetime = group["ready_at"]
         return end
 
-    def _fenced(self, lease: Lease[Any], change: Document, *, after: bool = False) -> Program[Request, Any, Document]:
+    def _fenced(self, lease: Lease[Any], change: Document, *, after: bool = False) -> Steps[Document]:
         """Change a group that the lease's token holds."""
         # str(): a lease may come from anywhere, and nothing else than text must get into a filter
         mine = {"_id": str(lease.group_id), "token": str(lease.token)}
-        group: Document | None = yield Update(GROUPS, mine, [{"$set": change}], after=after)
+        group = yield from update(GROUPS, mine, [{"$set": change}], after=after)
         if group is None:
             yield from self.check_there()
             raise LeaseLost(lease.group_id, lease.seq)

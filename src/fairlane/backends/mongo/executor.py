@@ -1,126 +1,126 @@
-"""The MongoDB backend: the same programs, carried out by pymongo's blocking client or by its asyncio one.
-
-Options: `database` (a name), instead of the URL's path or the client's default.
-"""
+"""The two executors of the MongoDB backend: pymongo's blocking client, and its asyncio one."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Generic, Self
 
-import pymongo
+from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.command_cursor import AsyncCommandCursor
-from pymongo.errors import DuplicateKeyError
+from pymongo.command_cursor import CommandCursor
+from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.results import DeleteResult
 
-from fairlane.backends.base import translated
-from fairlane.backends.mongo import address as clients
-from fairlane.backends.mongo.wire import Duplicate, Request
+from fairlane.backends.mongo.address import AnyDatabase, AsyncClient, Client, ClientT, database_of, hosts_of, make
+from fairlane.backends.mongo.errors import translate
+from fairlane.backends.mongo.options import OPTIONS
+from fairlane.backends.mongo.wire import Answer, AnyCollection, Duplicate, Request
 from fairlane.backends.shared import forks
-from fairlane.backends.shared.options import check_options
-from fairlane.errors import FairlaneError
+from fairlane.backends.shared.options import read_options
 from fairlane.urls import host_of
 
 
-class _Executor(forks.ForkAware):
-    """What both executors share: one client, one database, a prefix."""
+class _Executor(forks.ForkAware, Generic[ClientT]):
+    """What both executors share: one client, ours or the application's, and the queue's collections in it."""
 
-    def __init__(
-        self, client: Any, host: str, queue: str, options: dict[str, Any], make: Callable[[], Any] | None = None
-    ) -> None:
-        check_options("mongo", options, ("database",))
+    kind: ClassVar[type[Any]]
+    """pymongo's class of clients."""
+
+    def __init__(self, url: str | None, client: ClientT, host: str, queue: str, *, database: str | None) -> None:
+        self._url = url
         self._host = host
         self._queue = queue
-        self._name = options.get("database")
-        self._make = make
+        self._name = database
         self._use(client)
-        if make is not None:
+        if url is not None:
             forks.register(self)
 
-    @property
-    def _owned(self) -> bool:
-        return self._make is not None
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Make a client of our own; it connects with the first request."""
+        chosen = read_options("mongo", OPTIONS, url, options, others=True)
+        return cls(url, make(cls.kind, url), host_of(url), queue, **chosen)
 
-    def _use(self, client: Any) -> None:
+    @classmethod
+    def from_client(cls, client: ClientT, queue: str, **options: Any) -> Self:
+        """Use the application's client."""
+        return cls(None, client, hosts_of(client), queue, **read_options("mongo", OPTIONS, None, options))
+
+    def _use(self, client: ClientT) -> None:
         self._client = client
-        self._database = clients.database_of(client, self._name)
+        self._database: AnyDatabase = database_of(client, self._name)
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`. pymongo would go on with the parent's client, whose locks may be held for ever."""
-        assert self._make is not None
+        """Begin anew, in a forked child.
+
+        pymongo itself would go on with the parent's client, whose locks may be held for ever.
+        """
+        assert self._url is not None
         left = self._client
-        self._use(self._make())
+        self._use(make(self.kind, self._url))
         return left
 
-    def _collection(self, request: Request) -> Any:
+    def _collection(self, request: Request) -> AnyCollection:
         return self._database[f"{self._queue}_{request.collection}"]
 
-    def _translate(self, error: Exception) -> FairlaneError | None:
-        return clients.translate(error, self._host)
+
+def _answer(result: object) -> Answer:
+    """Return what the programs are told of pymongo's result."""
+    if isinstance(result, DeleteResult):
+        return result.deleted_count > 0
+    return result if isinstance(result, dict | list) else None
 
 
 def _duplicate(error: DuplicateKeyError) -> Duplicate:
-    pattern: Any = (error.details or {}).get("keyPattern") or {"_id": 1}
+    pattern: dict[str, Any] = (error.details or {}).get("keyPattern") or {"_id": 1}
     return Duplicate(next(iter(pattern)))
 
 
-class MongoExecutor(_Executor):
+class MongoExecutor(_Executor[Client]):
     """Carries requests with a `pymongo.MongoClient`, which many threads may use."""
 
-    @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make a client of our own; it connects with the first request."""
-        make = partial(clients.make, pymongo.MongoClient, url)
-        return cls(make(), host_of(url), queue, options, make)
+    kind = MongoClient
 
-    @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use the application's client."""
-        return cls(client, clients.hosts_of(client), queue, options)
-
-    def execute(self, request: Request) -> Any:
+    def execute(self, request: Request) -> Answer:
         """Carry out one request."""
-        with translated(self._translate):
-            try:
-                return request.answer(request.send(self._collection(request)))
-            except DuplicateKeyError as error:
-                return _duplicate(error)
+        try:
+            result = request.send(self._collection(request))
+            return _answer(result.to_list() if isinstance(result, CommandCursor) else result)
+        except DuplicateKeyError as error:
+            return _duplicate(error)
+        except PyMongoError as error:
+            known = translate(error, self._host)
+            if known is None:
+                raise
+            raise known from error
 
     def close(self) -> None:
         """Close the client if it is ours."""
-        if self._owned:
+        if self._url is not None:
             self._client.close()
 
 
-class AsyncMongoExecutor(_Executor):
+class AsyncMongoExecutor(_Executor[AsyncClient]):
     """Carries requests with a `pymongo.AsyncMongoClient`, which many tasks of one event loop may use."""
 
-    @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make a client of our own; it connects with the first request."""
-        make = partial(clients.make, pymongo.AsyncMongoClient, url)
-        return cls(make(), host_of(url), queue, options, make)
+    kind = AsyncMongoClient
 
-    @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use the application's client."""
-        return cls(client, clients.hosts_of(client), queue, options)
-
-    async def execute(self, request: Request) -> Any:
+    async def execute(self, request: Request) -> Answer:
         """Carry out one request."""
-        with translated(self._translate):
-            try:
-                raw = request.send(self._collection(request))
-                if inspect.isawaitable(raw):
-                    raw = await raw
-                if isinstance(raw, AsyncCommandCursor):  # an aggregation
-                    raw = await raw.to_list()
-                return request.answer(raw)
-            except DuplicateKeyError as error:
-                return _duplicate(error)
+        try:
+            result = request.send(self._collection(request))
+            if inspect.isawaitable(result):
+                result = await result
+            return _answer(await result.to_list() if isinstance(result, AsyncCommandCursor) else result)
+        except DuplicateKeyError as error:
+            return _duplicate(error)
+        except PyMongoError as error:
+            known = translate(error, self._host)
+            if known is None:
+                raise
+            raise known from error
 
     async def close(self) -> None:
         """Close the client if it is ours."""
-        if self._owned:
+        if self._url is not None:
             await self._client.close()

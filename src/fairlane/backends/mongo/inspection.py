@@ -14,16 +14,15 @@ from fairlane.backends.mongo.wire import (
     MESSAGES,
     META,
     QUEUE,
-    Aggregate,
     Document,
-    Find,
-    FindOne,
-    Request,
+    Steps,
+    aggregate,
+    find,
+    find_one,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.model import GroupState, GroupStatus, MessageStatus, QueueStatus
-from fairlane.program import Program
 
 _WITH_NOW: Document = {"$addFields": {"now": "$$NOW"}}
 _READY: Document = {"$lte": ["$ready_at", "$$NOW"]}
@@ -39,16 +38,16 @@ class Inspection:
 
     queue: str
 
-    def check_there(self) -> Program[Request, Any, None]:
+    def check_there(self) -> Steps[None]:
         """Tell a queue in which there is nothing from one that somebody has removed.
 
         Raises:
             SchemaNotReady: it was removed.
         """
-        if (yield FindOne(META, {"_id": QUEUE}, fields=("_id",))) is None:
+        if (yield from find_one(META, {"_id": QUEUE}, fields=("_id",))) is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
 
-    def queue_status(self) -> Program[Request, Any, QueueStatus]:
+    def queue_status(self) -> Steps[QueueStatus]:
         figures = {
             "_id": None,
             "groups": {"$sum": 1},
@@ -56,9 +55,9 @@ class Inspection:
             "in_flight": _count(_WAITS, {"$ne": ["$token", None]}),
             "parked": _count(_WAITS, {"$eq": ["$token", None]}),
         }
-        groups: list[Document] = yield Aggregate(GROUPS, [{"$group": figures}])
+        groups = yield from aggregate(GROUPS, {"$group": figures})
         total = {"_id": None, "messages": {"$sum": 1}, "oldest": {"$min": "$published_at"}}
-        messages: list[Document] = yield Aggregate(MESSAGES, [{"$group": total}, _WITH_NOW])
+        messages = yield from aggregate(MESSAGES, {"$group": total}, _WITH_NOW)
         if not groups and not messages:
             yield from self.check_there()
         found: Document = groups[0] if groups else {}
@@ -72,38 +71,31 @@ class Inspection:
             oldest_seconds=_seconds(messages[0]["oldest"], messages[0]["now"]) if messages else None,
         )
 
-    def group_status(self, limit: int) -> Program[Request, Any, list[GroupStatus]]:
+    def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
         # with the priorities named the index gives the order
-        line: list[Document] = [
-            {"$match": {"priority": {"$in": [0, 1, 2, 3, 4]}}},
-            {"$sort": {"ready_at": 1}},
-            {"$limit": limit},
-            _WITH_NOW,
-        ]
-        groups: list[Document] = yield Aggregate(GROUPS, line)
+        line = {"$match": {"priority": {"$in": [0, 1, 2, 3, 4]}}}
+        groups = yield from aggregate(GROUPS, line, {"$sort": {"ready_at": 1}}, {"$limit": limit}, _WITH_NOW)
         if not groups:
             yield from self.check_there()
-        backlog: list[Document] = [
-            {"$match": {"group_id": {"$in": [group["_id"] for group in groups]}}},
-            {"$group": {"_id": "$group_id", "depth": {"$sum": 1}, "oldest": {"$min": "$published_at"}}},
-        ]
-        found: list[Document] = (yield Aggregate(MESSAGES, backlog)) if groups else []
-        backlogs = {row["_id"]: row for row in found}
+            return []
+        theirs = {"$match": {"group_id": {"$in": [group["_id"] for group in groups]}}}
+        figures = {"_id": "$group_id", "depth": {"$sum": 1}, "oldest": {"$min": "$published_at"}}
+        backlogs = {row["_id"]: row for row in (yield from aggregate(MESSAGES, theirs, {"$group": figures}))}
         return [_group(group, backlogs.get(group["_id"])) for group in groups]
 
-    def message_status(self, group_id: str, limit: int) -> Program[Request, Any, list[MessageStatus]]:
-        found: list[Document] = yield Aggregate(GROUPS, [{"$match": {"_id": group_id}}, {"$limit": 1}, _WITH_NOW])
+    def message_status(self, group_id: str, limit: int) -> Steps[list[MessageStatus]]:
+        found = yield from aggregate(GROUPS, {"$match": {"_id": group_id}}, {"$limit": 1}, _WITH_NOW)
         if not found:
             yield from self.check_there()
             return []
         group = found[0]
         leased = group["leased"]
-        messages: list[Document] = yield Find(MESSAGES, {"group_id": group_id}, HEAD, limit)
+        messages = yield from find(MESSAGES, {"group_id": group_id}, HEAD, limit)
         if leased is not None:
             # it was delivered, so it is the head, even if messages with a smaller seq have arrived since
-            first: Document | None = next((item for item in messages if item["_id"] == leased), None)
+            first = next((item for item in messages if item["_id"] == leased), None)
             if first is None:
-                first = yield FindOne(MESSAGES, {"_id": leased})
+                first = yield from find_one(MESSAGES, {"_id": leased})
             rest = [item for item in messages if item["_id"] != leased]
             messages = ([first] if first is not None else []) + rest
         messages = [item for item in messages[:limit] if item["_id"] != group["acked"]]

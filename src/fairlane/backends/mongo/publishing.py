@@ -1,27 +1,26 @@
-"""Publishing to a queue in MongoDB; `mongo_programs` tells the whole protocol."""
+"""Publishing to a queue in MongoDB; `core` tells the whole protocol."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from fairlane.backends.mongo.wire import (
     GROUPS,
     MESSAGES,
     META,
     QUEUE,
-    Delete,
     Document,
-    Duplicate,
-    FindOne,
-    Insert,
-    Request,
-    Update,
+    Steps,
+    delete,
+    find_one,
+    insert,
+    update,
+    upsert,
 )
 from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_HEAD_START
 from fairlane.errors import SchemaNotReady
-from fairlane.program import Program, Sleep
+from fairlane.program import Sleep
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICK = 0.001_1
@@ -36,7 +35,7 @@ class Publishing:
 
     queue: str
 
-    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Request, Any, int]:
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Steps[int]:
         while True:
             drawn = yield from self.draw()
             seq = int(drawn["seq"])
@@ -49,7 +48,7 @@ class Publishing:
             }
             if dedup_id is not None:
                 message["dedup_id"] = dedup_id
-            clash: Duplicate | None = yield Insert(MESSAGES, message)
+            clash = yield from insert(MESSAGES, message)
             if clash is None:
                 yield from self.put_in_line(message, drawn)
                 return seq
@@ -59,27 +58,27 @@ class Publishing:
                     return first
             # else the counter was set back, by hand or by a failover: draw the next
 
-    def draw(self) -> Program[Request, Any, Document]:
+    def draw(self) -> Steps[Document]:
         """Draw a number that nobody else has, together with the server's time and the queue's choices."""
         change = {"$inc": {"seq": 1}, "$currentDate": {"at": True}}
-        drawn: Document | None = yield Update(META, {"_id": QUEUE}, change, after=True)
+        drawn = yield from update(META, {"_id": QUEUE}, change, after=True)
         if drawn is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
         return drawn
 
-    def _first_with(self, dedup_id: str | None, drawn: Document) -> Program[Request, Any, int | None]:
+    def _first_with(self, dedup_id: str | None, drawn: Document) -> Steps[int | None]:
         """Return the seq of the message with this id; None if it is finished, so that the id is free again."""
-        first: Document | None = yield FindOne(MESSAGES, {"dedup_id": dedup_id}, fields=PLACE)
+        first = yield from find_one(MESSAGES, {"dedup_id": dedup_id}, fields=PLACE)
         if first is None:
             return None
         # its publisher may have stopped half-way
         before = yield from self.put_in_line(first, drawn)
         if before is not None and before["acked"] == first["_id"]:
-            yield Delete(MESSAGES, {"_id": first["_id"]})  # somebody's ack stopped half-way
+            yield from delete(MESSAGES, {"_id": first["_id"]})  # somebody's ack stopped half-way
             return None
         return int(first["_id"])
 
-    def put_in_line(self, message: Document, drawn: Document) -> Program[Request, Any, Document | None]:
+    def put_in_line(self, message: Document, drawn: Document) -> Steps[Document | None]:
         """Make sure that a message's group is in line, and leave `drawn`'s number in it; returns it as it was before.
 
         The place of a group that becomes non-empty is the time of its message, minus the queue's head start.
@@ -90,10 +89,7 @@ class Publishing:
         placed = False
         free = {"token": None, "worker_id": None, "leased": None, "attempts": 0, "acked": None}
         change = {"$setOnInsert": place | free, "$set": {"touched": stamp}}
-        while True:
-            before: Document | Duplicate | None = yield Update(GROUPS, {"_id": group_id}, change, upsert=True)
-            if not isinstance(before, Duplicate):
-                break  # else another publisher made the group at this moment
+        before = yield from upsert(GROUPS, {"_id": group_id}, change)
         if before is None:
             placed = True
             # the message may have been served by way of a group that is gone since
@@ -101,21 +97,20 @@ class Publishing:
         elif before["token"] is None and before["acked"] == before["touched"]:
             # what an ack leaves that is not done, or never will be: if there is nothing else, the group is a new one
             others = {"group_id": group_id, "_id": {"$nin": [seq, before["acked"]]}}
-            if (yield FindOne(MESSAGES, others, fields=("_id",))) is None:
+            if (yield from find_one(MESSAGES, others, fields=("_id",))) is None:
                 unserved = {"_id": group_id, "token": None, "leased": None, "touched": stamp}
-                yield Update(GROUPS, unserved, {"$set": place})
+                yield from update(GROUPS, unserved, {"$set": place})
                 placed = True
         if placed:
             yield from after_tick(started)
         return before
 
-    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Program[Request, Any, bool]:
+    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Steps[bool]:
         """Drop a free group without messages, if it is still what it was before one looks for messages."""
-        if (yield FindOne(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
+        if (yield from find_one(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
             return False
         unchanged = {"_id": group_id, "token": None, "touched": touched, "acked": acked}
-        dropped: bool = yield Delete(GROUPS, unchanged)
-        return dropped
+        return (yield from delete(GROUPS, unchanged))
 
 
 def place_of_new(message: Document, drawn: Document) -> datetime:
@@ -130,7 +125,7 @@ def place_of_new(message: Document, drawn: Document) -> datetime:
     return published_at - timedelta(seconds=float(head_start))
 
 
-def after_tick(since: float) -> Program[Request, Any, None]:
+def after_tick(since: float) -> Steps[None]:
     """Let the server's clock tick at least once after `since`, a moment when it had given a place in line."""
     rest = since + TICK - time.monotonic()
     if rest > 0:

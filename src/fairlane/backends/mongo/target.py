@@ -13,13 +13,15 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
-import pymongo
 from bson.int64 import Int64
+from pymongo import MongoClient
+from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from fairlane.backends.base import translated
-from fairlane.backends.mongo import address as clients
-from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE
+from fairlane.backends.mongo.address import database_of, make
+from fairlane.backends.mongo.errors import translate
+from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable
@@ -46,15 +48,15 @@ class MongoTarget(LedgerTarget):
         self._queue = choices.queue
         self._head_start = choices.head_start
         self._host = host_of(url)
-        self._client = clients.make(pymongo.MongoClient, url)
-        self._database = clients.database_of(self._client, None)
+        self._client = make(MongoClient[Document], url)
+        self._database = database_of(self._client, None)
         self._meta = self._collection(META)
 
-    def _collection(self, name: str) -> Any:
+    def _collection(self, name: str) -> Collection[Document]:
         return self._database[f"{self._queue}_{name}"]
 
-    def _translated(self) -> Any:
-        return translated(lambda error: clients.translate(error, self._host))
+    def _translated(self) -> translated:
+        return translated(lambda error: translate(error, self._host))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -85,7 +87,7 @@ class MongoTarget(LedgerTarget):
         """Return the current revision, None when the queue is not there."""
         with self._translated():
             found = self._meta.find_one({"_id": QUEUE})
-        revision: str | None = found and found.get("revision")
+        revision: str | None = None if found is None else found.get("revision")
         return revision
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:

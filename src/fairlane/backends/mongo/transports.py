@@ -2,18 +2,78 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.mongo import MANIFEST
+from fairlane.backends.mongo.options import MongoOptions
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    from pymongo import AsyncMongoClient, MongoClient
 
 
 class MongoTransport(Transport[T]):
-    """Queue in MongoDB, through pymongo: built on a URL or a `MongoClient`."""
+    """Queue in MongoDB, through pymongo: built on a URL or on a client of the application, which stays open."""
 
     manifest = MANIFEST
+
+    def __init__(
+        self,
+        client: MongoClient[Any],
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        **options: Unpack[MongoOptions],
+    ) -> None:
+        super().__init__(client, queue=queue, codec=codec, **options)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[MongoOptions],
+    ) -> Self:
+        """Connect to the servers of a URL of pymongo's, whose path names the database; see `Transport.from_url`.
+
+        Args:
+            options: `MongoOptions` names them, beside it `OPTIONS` documents them.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
 
 
 class AsyncMongoTransport(AsyncTransport[T]):
-    """Queue in MongoDB for asyncio: built on a URL or an `AsyncMongoClient`."""
+    """Queue in MongoDB for asyncio, through pymongo; see `MongoTransport`."""
 
     manifest = MANIFEST
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[Any],
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        **options: Unpack[MongoOptions],
+    ) -> None:
+        super().__init__(client, queue=queue, codec=codec, **options)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[MongoOptions],
+    ) -> Self:
+        """Connect to the servers of a URL; see `MongoTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)

@@ -2,13 +2,21 @@
 
 Every write is a single-document operation, which MongoDB applies as a whole on any deployment, sharded or alone:
 https://www.mongodb.com/docs/manual/core/write-operations-atomicity/. No transaction and no change stream is used.
+
+Programs do not yield these requests themselves. They use the functions below, which say what each request is answered
+with: `group = yield from find_one(GROUPS, {"_id": "g"})`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.collection import Collection
+
+from fairlane.program import Program, ResultT
 
 META = "meta"
 GROUPS = "groups"
@@ -17,9 +25,11 @@ MESSAGES = "messages"
 QUEUE = "queue"
 """The `_id` of the document in META that holds the queue's revision, its choices and the counter of seqs."""
 
-Document = dict[str, Any]
-Filter = Mapping[str, Any]
-Sort = Sequence[tuple[str, int]]
+Document: TypeAlias = dict[str, Any]
+Filter: TypeAlias = Mapping[str, Any]
+Sort: TypeAlias = Sequence[tuple[str, int]]
+Change: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+AnyCollection: TypeAlias = Collection[Document] | AsyncCollection[Document]
 
 HEAD: Sort = (("_id", 1),)
 LINE: Sort = (("ready_at", 1),)
@@ -34,111 +44,133 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class FindOne:
-    """Read one document; the answer is it, or None."""
+    """Read one document."""
 
     collection: str
     filter: Filter
     sort: Sort | None = None
     fields: tuple[str, ...] | None = None
 
-    def send(self, collection: Any) -> Any:
-        """Give the request to a collection of either client."""
+    def send(self, collection: AnyCollection) -> object:
         return collection.find_one(self.filter, self.fields, sort=self.sort and list(self.sort))
-
-    def answer(self, raw: Any) -> Document | None:
-        """Return what the program is told."""
-        found: Document | None = raw
-        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Read documents in an order; the answer is a list of them."""
+    """Read documents in an order."""
 
     collection: str
     filter: Filter
     sort: Sort
     limit: int
 
-    def send(self, collection: Any) -> Any:
-        """Give the request to a collection of either client."""
+    def send(self, collection: AnyCollection) -> object:
         return collection.find(self.filter, sort=list(self.sort), limit=self.limit).to_list()
-
-    def answer(self, raw: Any) -> list[Document]:
-        """Return what the program is told."""
-        return list(raw)
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Find and update one document; the answer is it, as it was before (or is `after`), None or a `Duplicate`."""
+    """Find and update one document; the answer is it, as it was before or as it is `after`."""
 
     collection: str
     filter: Filter
-    update: Filter | Sequence[Filter]
+    update: Change
     sort: Sort | None = None
     upsert: bool = False
     after: bool = False
 
-    def send(self, collection: Any) -> Any:
-        """Give the request to a collection of either client."""
-        update = self.update if isinstance(self.update, Mapping) else list(self.update)
-        sort = self.sort and list(self.sort)
+    def send(self, collection: AnyCollection) -> object:
         return collection.find_one_and_update(
-            self.filter, update, sort=sort, upsert=self.upsert, return_document=self.after
+            self.filter,
+            self.update if isinstance(self.update, Mapping) else list(self.update),
+            sort=self.sort and list(self.sort),
+            upsert=self.upsert,
+            return_document=self.after,
         )
-
-    def answer(self, raw: Any) -> Document | None:
-        """Return what the program is told."""
-        found: Document | None = raw
-        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Add one document; the answer is None or a `Duplicate`."""
+    """Add one document."""
 
     collection: str
-    document: Filter
+    document: Document
 
-    def send(self, collection: Any) -> Any:
-        """Give the request to a collection of either client."""
+    def send(self, collection: AnyCollection) -> object:
         return collection.insert_one(self.document)
-
-    def answer(self, raw: Any) -> None:
-        """Return what the program is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete one document; the answer is whether there was one."""
+    """Delete one document."""
 
     collection: str
     filter: Filter
 
-    def send(self, collection: Any) -> Any:
-        """Give the request to a collection of either client."""
+    def send(self, collection: AnyCollection) -> object:
         return collection.delete_one(self.filter)
-
-    def answer(self, raw: Any) -> bool:
-        """Return what the program is told."""
-        return bool(raw.deleted_count)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Read through a pipeline; the answer is a list of documents."""
+    """Read through a pipeline."""
 
     collection: str
     pipeline: Sequence[Filter]
 
-    def send(self, collection: Any) -> Any:
-        """Give the request to a collection of either client."""
+    def send(self, collection: AnyCollection) -> object:
         return collection.aggregate(list(self.pipeline))
 
-    def answer(self, raw: Any) -> list[Document]:
-        """Return what the program is told."""
-        return list(raw)
+
+Request: TypeAlias = FindOne | Find | Update | Insert | Delete | Aggregate
+Answer: TypeAlias = Document | list[Document] | Duplicate | bool | None
+Steps: TypeAlias = Program[Request, Answer, ResultT]
+"""A program of this backend, by what it returns."""
 
 
-Request = FindOne | Find | Update | Insert | Delete | Aggregate
+def find_one(
+    collection: str, filter_: Filter, sort: Sort | None = None, fields: tuple[str, ...] | None = None
+) -> Steps[Document | None]:
+    """Return the first document that fits, None if there is none."""
+    answer = yield FindOne(collection, filter_, sort, fields)
+    return answer if isinstance(answer, dict) else None
+
+
+def find(collection: str, filter_: Filter, sort: Sort, limit: int) -> Steps[list[Document]]:
+    """Return the documents that fit, in an order."""
+    answer = yield Find(collection, filter_, sort, limit)
+    return answer if isinstance(answer, list) else []
+
+
+def aggregate(collection: str, *stages: Filter) -> Steps[list[Document]]:
+    """Return what a pipeline makes of a collection."""
+    answer = yield Aggregate(collection, stages)
+    return answer if isinstance(answer, list) else []
+
+
+def update(
+    collection: str, filter_: Filter, change: Change, *, sort: Sort | None = None, after: bool = False
+) -> Steps[Document | None]:
+    """Change the first document that fits; return it as it was before or is `after`, None if none fits."""
+    answer = yield Update(collection, filter_, change, sort, False, after)
+    return answer if isinstance(answer, dict) else None
+
+
+def upsert(collection: str, filter_: Filter, change: Change) -> Steps[Document | None]:
+    """Change the document that fits and return it as it was before; add it and return None if none fits."""
+    while True:
+        answer = yield Update(collection, filter_, change, upsert=True)
+        if not isinstance(answer, Duplicate):
+            return answer if isinstance(answer, dict) else None
+        # somebody else has added it at this moment: change that one
+
+
+def insert(collection: str, document: Document) -> Steps[Duplicate | None]:
+    """Add a document; return what stood in the way, None if it was added."""
+    answer = yield Insert(collection, document)
+    return answer if isinstance(answer, Duplicate) else None
+
+
+def delete(collection: str, filter_: Filter) -> Steps[bool]:
+    """Delete the document that fits; return whether there was one."""
+    return (yield Delete(collection, filter_)) is True
