@@ -23,7 +23,7 @@ def url():
 
 @pytest.fixture
 def client(url):
-    made = make_client(parse(url))
+    made = make_client(parse(url, {}))
     yield made
     made.close()
 
@@ -70,4 +70,5 @@ def test_the_command_line_says_what_the_figures_are_worth(url, name):
     assert "None" not in shown.out
     assert shown.err == "sqs tells these figures approximately, and no others.\n"
     assert fairlane_cli("stats", "--url", url, "--queue", name, "--json").ok().json["groups"] is None
-    assert "SQS shows no message" in fairlane_cli("groups", "--url", url, "--queue", name).failed_in_one_line()
+    refused = fairlane_cli("groups", "--url", url, "--queue", name).failed_in_one_line()
+    assert "SQS shows a message only to the worker that claims it" in refused

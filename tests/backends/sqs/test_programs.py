@@ -6,6 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from fairlane import BackendUnavailable, EventTooLarge, Lease, LeaseLost, UnsupportedByBackend
+from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.backends.sqs import wire as sqs_wire
 from fairlane.backends.sqs.core import SqsCore
 from fairlane.program import run
@@ -41,7 +42,11 @@ def lease(end):
     return Lease("g", 1, 5, sqs_wire.token_of("handle", "g", 5, end), 1, now, now)
 
 
-LOST = BackendUnavailable("sqs", "host", "the answer was lost")
+def unanswered(reason, *, uncertain):
+    return Unanswered("sqs", "host", reason, uncertain=uncertain, seconds=1.0, pauses=Pauses(0.01, 0.01))
+
+
+LOST = unanswered("the answer was lost", uncertain=True)
 
 
 def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id(core):
@@ -63,7 +68,7 @@ def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core, ope
 
 
 def test_what_sqs_was_too_busy_for_is_sent_again(core):
-    script = Script(sqs_wire.Busy("sqs", "host", "busy"), {})
+    script = Script(unanswered("busy", uncertain=False), {})
     run(core.ack(lease(9_999_999_999)), script)
     assert len(script.asked) == 2
 

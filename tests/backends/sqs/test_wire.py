@@ -3,11 +3,20 @@
 import json
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
 
-from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError
+from fairlane import AuthenticationFailed, ConfigurationError
+from fairlane.backends.shared.retry import Unanswered
 from fairlane.backends.sqs import address as sqs_address
 from fairlane.backends.sqs import wire as sqs_wire
+from fairlane.backends.sqs.errors import MISSING, code_of, translate
 
 
 def refused(code, status=400):
@@ -49,23 +58,32 @@ def test_tokens_belong_to_one_message():
 
 def test_errors_are_told_apart_by_their_codes():
     for code in ("InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "com.amazon#ExpiredTokenException"):
-        assert isinstance(sqs_wire.translate(refused(code, 403), "host"), AuthenticationFailed)
-    assert isinstance(sqs_wire.translate(NoCredentialsError(), "host"), AuthenticationFailed)
+        assert isinstance(translate(refused(code, 403), "host"), AuthenticationFailed)
+    assert isinstance(translate(NoCredentialsError(), "host"), AuthenticationFailed)
     unreachable = EndpointConnectionError(endpoint_url="http://host")
-    for error in (refused("InternalError", 500), unreachable, refused("X", 503)):
-        assert isinstance(sqs_wire.translate(error, "host"), BackendUnavailable)
-    assert isinstance(sqs_wire.translate(refused("RequestThrottled"), "host"), sqs_wire.Busy)
-    assert sqs_wire.translate(refused("ReceiptHandleIsInvalid"), "host") is None
-    assert sqs_wire.code_of(refused("AWS.SimpleQueueService.NonExistentQueue")) in sqs_wire.MISSING
+    for error, uncertain in (
+        (refused("InternalError", 500), True),
+        (ReadTimeoutError(endpoint_url="http://host"), True),
+        (ConnectionClosedError(endpoint_url="http://host"), True),
+        (refused("X", 503), True),
+        (refused("RequestThrottled"), False),
+        (ConnectTimeoutError(endpoint_url="http://host"), False),
+        (unreachable, False),
+    ):
+        known = translate(error, "host")
+        assert isinstance(known, Unanswered)
+        assert known.uncertain is uncertain
+    assert translate(refused("ReceiptHandleIsInvalid"), "host") is None
+    assert code_of(refused("AWS.SimpleQueueService.NonExistentQueue")) in MISSING
 
 
 def test_urls_say_region_endpoint_and_credentials():
-    address = sqs_address.parse("sqs://key:se%2Fcret@eu-west-1/?endpoint=http://127.0.0.1:9324/")
+    address = sqs_address.parse("sqs://key:se%2Fcret@eu-west-1/?endpoint=http://127.0.0.1:9324/", {})
     assert (address.region, address.endpoint) == ("eu-west-1", "http://127.0.0.1:9324")
     assert address.credentials == ("key", "se/cret")
     assert address.host == "127.0.0.1:9324"
     assert "cret" not in repr(address)
-    assert sqs_address.parse("sqs://eu-west-1").credentials is None
+    assert sqs_address.parse("sqs://eu-west-1", {}).credentials is None
 
 
 @pytest.mark.parametrize(
@@ -76,5 +94,5 @@ def test_urls_say_region_endpoint_and_credentials():
 )  # fmt: skip
 def test_wrong_urls_are_refused_without_the_secret(url):
     with pytest.raises(ConfigurationError) as caught:
-        sqs_address.parse(url)
+        sqs_address.parse(url, {})
     assert "hidden" not in str(caught.value)

@@ -19,7 +19,7 @@ class SqsKit(Kit):
         from fairlane.backends.sqs.address import parse
         from fairlane.backends.sqs.executor import make_client
 
-        client = make_client(parse(self.url(queue)))
+        client = make_client(parse(self.url(queue), {}))
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         url = client.get_queue_url(QueueName=f"{queue}.fifo")["QueueUrl"]
         counts = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.sqs.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 from fairlane.contract import MAX_VISIBILITY
@@ -35,6 +36,7 @@ MANIFEST = Manifest(
     schemes=("sqs",),
     drivers=("boto3", "botocore", "aiobotocore"),
     choices=frozenset({"head_start"}),
+    options=OPTIONS,
     load=_load,
     transports=_transports,
     target=_target,

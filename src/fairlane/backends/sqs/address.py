@@ -13,17 +13,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from fairlane.backends.shared.options import read_options
+from fairlane.backends.sqs.options import OPTIONS
 from fairlane.errors import ConfigurationError
-from fairlane.urls import options_of
+from fairlane.urls import parse_url
 
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 20
-MAX_CONNECTIONS = 50
 
 _REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_HINT = "write sqs://region/, sqs://key:secret@region/ or sqs://key:secret@region/?endpoint=http://host:port"
+USUAL = "sqs://region/, sqs://key:secret@region/ or sqs://key:secret@region/?endpoint=http://host:port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Address:
     """What a URL says. The secret is not shown."""
 
     region: str
-    endpoint: str | None = None
+    endpoint: str | None
+    max_connections: int
     credentials: tuple[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -42,46 +44,26 @@ class Address:
         return f"sqs.{self.region}.amazonaws.com"
 
 
-def parse(url: str) -> Address:
-    """Return the parts of a URL.
+def parse(url: str, options: Mapping[str, Any]) -> Address:
+    """Return what a URL and the options beside it say.
 
     Raises:
-        ConfigurationError: it is wrong. The text holds no part of the credentials.
+        ConfigurationError: one is wrong. The text holds no part of the credentials.
     """
-    rest = url.partition("://")[2]
-    authority, _, path = rest.partition("?")[0].partition("/")
-    user, at, region = authority.rpartition("@")
-    if path or not _REGION.fullmatch(region.lower()):
-        raise ConfigurationError(f"the SQS URL is wrong: {_HINT}; / + : @ % in credentials as %2F and so on")
-    key, colon, secret = user.partition(":")
-    if at and not (key and colon and secret):
-        raise ConfigurationError(f"the SQS URL needs both key and secret before the @, or neither: {_HINT}")
-    options = options_of(url)
-    if unknown := sorted(set(options) - {"endpoint"}):
-        raise ConfigurationError(f"sqs has no option {', '.join(unknown)} in its URL; it takes endpoint")
-    credentials = (unquote(key), unquote(secret)) if at else None
-    return Address(region.lower(), _endpoint(options["endpoint"]) if "endpoint" in options else None, credentials)
+    parts = parse_url(url, usual=USUAL)
+    region = parts.hosts[0].name.lower()
+    if len(parts.hosts) > 1 or parts.hosts[0].port is not None or parts.path not in ("", "/"):
+        raise ConfigurationError(f"the URL of SQS names a region and no more: {USUAL}")
+    if not _REGION.fullmatch(region):
+        raise ConfigurationError(f"the URL of SQS needs the name of a region, such as eu-central-1: {USUAL}")
+    if parts.user is not None and not (parts.user and parts.password):
+        raise ConfigurationError(f"the URL of SQS needs both key and secret before the @, or neither: {USUAL}")
+    credentials = (parts.user, parts.password) if parts.user and parts.password else None
+    return Address(region, credentials=credentials, **read_options("sqs", OPTIONS, url, options))
 
 
-def _endpoint(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:
-        fits = False
-    if not fits or parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ConfigurationError("the endpoint in the SQS URL must be http://host:port or https://host:port, no more")
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def client_arguments(address: Address, config: Any, connections: int = MAX_CONNECTIONS) -> dict[str, Any]:
-    """Return what a client of boto3 or aiobotocore is made with.
-
-    Args:
-        address: where.
-        config: the class of its settings.
-        connections: the most that are kept open.
-    """
+def client_arguments(address: Address, config: Any) -> dict[str, Any]:
+    """Return what a client of boto3 or aiobotocore is made with; `config` is the class of its settings."""
     key, secret = address.credentials or (None, None)
     return {
         "region_name": address.region,
@@ -91,17 +73,9 @@ def client_arguments(address: Address, config: Any, connections: int = MAX_CONNE
         "config": config(
             connect_timeout=CONNECT_SECONDS,
             read_timeout=ANSWER_SECONDS,
-            max_pool_connections=connections,
+            max_pool_connections=address.max_connections,
             # programs repeat what may be repeated; a delete or a change of visibility may not
             retries={"total_max_attempts": 1},
             user_agent_extra="fairlane",
         ),
     }
-
-
-def check_connections(options: Mapping[str, Any]) -> int:
-    """Return the option `max_connections`."""
-    value = options.get("max_connections", MAX_CONNECTIONS)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"max_connections must be an int of at least 1: {value!r:.100}")
-    return value

@@ -15,31 +15,30 @@ from uuid import uuid4
 from botocore.exceptions import ClientError
 
 from fairlane.backends.base import Claimed, Core
-from fairlane.backends.sqs import wire as wire
-from fairlane.backends.sqs.wire import Request
+from fairlane.backends.shared.retry import delivered
+from fairlane.backends.sqs import wire
+from fairlane.backends.sqs.errors import LOST, MISSING, REFUSED, code_of, status_of
+from fairlane.backends.sqs.wire import Answer, Request, Steps
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import (
-    BackendUnavailable,
     EventTooLarge,
     LeaseLost,
     SchemaNotReady,
     UnsupportedByBackend,
 )
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision
-from fairlane.program import Program, Sleep
 
 POLL_SECONDS = 1
-"""For which a claim waits for a message; a shorter look may miss one, since it asks a part of SQS's servers."""
+"""Seconds for which a claim waits for a message. A shorter look asks only some of SQS's servers and may miss one."""
 
-PAUSES = (0.1, 0.4)
-"""Before the second and the third time that a request is sent."""
+ONLY_CLAIMED = "SQS shows a message only to the worker that claims it"
 
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 _ASKED = ["MessageGroupId", "SequenceNumber", "SentTimestamp", "ApproximateReceiveCount"]
 
 
-class SqsCore(Core[Request, Any]):
-    """Programs over the calls of SQS; see `sqs_wire` for what travels."""
+class SqsCore(Core[Request, Answer]):
+    """Programs over the calls of SQS; `wire` says what travels."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(queue)
@@ -54,39 +53,28 @@ class SqsCore(Core[Request, Any]):
                 "sqs", f"a delay of more than {wire.LONGEST:,} seconds", "nack with at most that, and again"
             )
 
-    def revision(self) -> Program[Request, Any, Revision | None]:
+    def revision(self) -> Steps[Revision | None]:
         try:
-            found = yield Request("get_queue_url", {"QueueName": wire.queue_name(self.queue)})
+            found = yield from _asked("get_queue_url", {"QueueName": wire.queue_name(self.queue)})
             self._url = found["QueueUrl"]
-            tags = (yield Request("list_queue_tags", {"QueueUrl": self._url})).get("Tags", {})
+            tags = (yield from _asked("list_queue_tags", {"QueueUrl": self._url})).get("Tags", {})
         except ClientError as error:
-            if wire.code_of(error) in wire.MISSING:
+            if code_of(error) in MISSING:
                 return None
             raise
         revision = tags.get(wire.REVISION)
         return Revision(revision, tags.get(wire.SERVES, revision)) if revision else None
 
-    def _send(
-        self, operation: str, arguments: dict[str, Any], *, repeatable: bool = True
-    ) -> Program[Request, Any, dict[str, Any]]:
-        """Send a request about the queue, again where nothing was done or where SQS does it once."""
-        request = Request(operation, {"QueueUrl": self._url, **arguments})
-        pauses = iter(PAUSES)
-        while True:
-            try:
-                answer: dict[str, Any] = yield request
-                return answer
-            except ClientError as error:
-                if wire.code_of(error) in wire.MISSING:
-                    raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
-                raise
-            except BackendUnavailable as error:
-                pause = next(pauses, None)
-                if pause is None or not (repeatable or isinstance(error, wire.Busy)):
-                    raise
-            yield Sleep(pause)
+    def _send(self, operation: str, arguments: dict[str, Any], *, repeatable: bool = True) -> Steps[Answer]:
+        """Send a request about the queue."""
+        try:
+            return (yield from _asked(operation, {"QueueUrl": self._url, **arguments}, repeatable=repeatable))
+        except ClientError as error:
+            if code_of(error) in MISSING:
+                raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+            raise
 
-    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Request, Any, int]:
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Steps[int]:
         group = wire.id_of(group_id)
         arguments: dict[str, Any] = {
             "MessageGroupId": group,
@@ -99,12 +87,12 @@ class SqsCore(Core[Request, Any]):
         try:
             answer = yield from self._send("send_message", arguments)
         except ClientError as error:
-            if wire.code_of(error) in wire.REFUSED or wire.status_of(error) == 413:
+            if code_of(error) in REFUSED or status_of(error) == 413:
                 yield from self._refuse_large(arguments, error)
             raise
         return int(answer["SequenceNumber"])
 
-    def _refuse_large(self, arguments: dict[str, Any], error: ClientError) -> Program[Request, Any, None]:
+    def _refuse_large(self, arguments: dict[str, Any], error: ClientError) -> Steps[None]:
         """Raise `EventTooLarge` if the queue says that this is why it refused a message."""
         size = wire.size_of(arguments)
         answer = yield from self._send("get_queue_attributes", {"AttributeNames": ["All"]})
@@ -112,7 +100,7 @@ class SqsCore(Core[Request, Any]):
         if limit is None or size > limit:
             raise EventTooLarge(size, limit) from error
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Request, Any, Claimed | None]:
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Steps[Claimed | None]:
         seconds = math.ceil(visibility)
         asked = datetime.now(UTC)
         arguments = {
@@ -140,19 +128,19 @@ class SqsCore(Core[Request, Any]):
             expires_at=asked + timedelta(seconds=seconds),  # by our clock, and never later than by SQS's
         )
 
-    def ack(self, lease: Lease[Any]) -> Program[Request, Any, None]:
+    def ack(self, lease: Lease[Any]) -> Steps[None]:
         handle, _ = self._held(lease)
         yield from self._fenced(lease, "delete_message", {"ReceiptHandle": handle})
 
-    def nack(self, lease: Lease[Any], delay: float) -> Program[Request, Any, None]:
+    def nack(self, lease: Lease[Any], delay: float) -> Steps[None]:
         yield from self._hide(lease, delay)
 
-    def extend(self, lease: Lease[Any], visibility: float) -> Program[Request, Any, datetime]:
+    def extend(self, lease: Lease[Any], visibility: float) -> Steps[datetime]:
         asked = datetime.now(UTC)
         seconds = yield from self._hide(lease, visibility)
         return asked + timedelta(seconds=seconds)
 
-    def _hide(self, lease: Lease[Any], seconds: float) -> Program[Request, Any, int]:
+    def _hide(self, lease: Lease[Any], seconds: float) -> Steps[int]:
         """Hide the message for a while from now, at most until SQS takes it back, and return for how long."""
         handle, end = self._held(lease)
         whole = min(math.ceil(seconds), max(0, end - math.ceil(time.time())))
@@ -166,24 +154,31 @@ class SqsCore(Core[Request, Any]):
             raise LeaseLost(lease.group_id, lease.seq)
         return found
 
-    def _fenced(self, lease: Lease[Any], operation: str, arguments: dict[str, Any]) -> Program[Request, Any, None]:
-        """Send what SQS does only for the newest receipt handle of a message that is out."""
+    def _fenced(self, lease: Lease[Any], operation: str, arguments: dict[str, Any]) -> Steps[None]:
+        """Send a request that SQS carries out only for the newest receipt handle of a message in flight."""
         try:
             yield from self._send(operation, arguments, repeatable=False)
         except ClientError as error:
-            if wire.code_of(error) in wire.LOST:
+            if code_of(error) in LOST:
                 raise LeaseLost(lease.group_id, lease.seq) from error
             raise
 
-    def queue_status(self) -> Program[Request, Any, QueueStatus]:
+    def queue_status(self) -> Steps[QueueStatus]:
         answer = yield from self._send("get_queue_attributes", {"AttributeNames": list(_COUNTS)})
         waiting, hidden, delayed = (int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)
         return QueueStatus(self.queue, None, None, hidden, None, waiting + hidden + delayed, None)
 
-    def group_status(self, limit: int) -> Program[Request, Any, list[GroupStatus]]:
+    def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
         yield from ()
-        raise UnsupportedByBackend("sqs", "looking at groups", "SQS shows no message but to who claims it")
+        raise UnsupportedByBackend("sqs", "looking at groups", ONLY_CLAIMED)
 
-    def message_status(self, group_id: str, limit: int) -> Program[Request, Any, list[MessageStatus]]:
+    def message_status(self, group_id: str, limit: int) -> Steps[list[MessageStatus]]:
         yield from ()
-        raise UnsupportedByBackend("sqs", "looking at messages", "SQS shows no message but to who claims it")
+        raise UnsupportedByBackend(
+            "sqs", "looking at messages", "SQS shows a message only to the worker that claims it"
+        )
+
+
+def _asked(operation: str, arguments: dict[str, Any], *, repeatable: bool = True) -> Steps[Answer]:
+    """Send a request; send it again if nothing was done, or if it is `repeatable`, since SQS does it only once then."""
+    return delivered(Request(operation, arguments), repeatable=repeatable)

@@ -15,8 +15,10 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from fairlane.backends.base import translated
-from fairlane.backends.sqs import address as addresses
-from fairlane.backends.sqs import wire as wire
+from fairlane.backends.shared.retry import Unanswered
+from fairlane.backends.sqs import wire
+from fairlane.backends.sqs.address import parse
+from fairlane.backends.sqs.errors import MISSING, code_of, translate
 from fairlane.backends.sqs.executor import make_client
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.errors import ConfigurationError, UnsupportedByBackend
@@ -41,7 +43,7 @@ class SqsTarget(LedgerTarget):
     def __init__(self, url: str, choices: Choices) -> None:
         if choices.head_start is not None:
             raise UnsupportedByBackend("sqs", "head_start", "leave it out: SQS has an order of its own among groups")
-        self._address = addresses.parse(url)
+        self._address = parse(url, {})
         self._name = wire.queue_name(choices.queue)
         self._made: Any = None
 
@@ -51,8 +53,12 @@ class SqsTarget(LedgerTarget):
             self._made = make_client(self._address)
         return self._made
 
-    def _translated(self) -> Any:
-        return translated(lambda error: wire.translate(error, self._address.host))
+    def _translated(self) -> translated:
+        return translated(self._translate)
+
+    def _translate(self, error: Exception) -> Exception | None:
+        known = translate(error, self._address.host)
+        return known.error(uncertain=known.uncertain) if isinstance(known, Unanswered) else known
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -64,7 +70,7 @@ class SqsTarget(LedgerTarget):
         try:
             url: str = self._client.get_queue_url(QueueName=self._name)["QueueUrl"]
         except ClientError as error:
-            if wire.code_of(error) in wire.MISSING:
+            if code_of(error) in MISSING:
                 return None
             raise
         return url

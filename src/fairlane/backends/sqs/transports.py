@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.sqs import MANIFEST
+from fairlane.backends.sqs.options import SqsOptions
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    from fairlane.backends.sqs.wire import AsyncClient, Client
 
 
 class SqsTransport(Transport[T]):
-    """Queue in Amazon SQS (FIFO), through boto3: built on a URL or a client of boto3."""
+    """Queue in Amazon SQS (FIFO), through boto3: built on a URL or on a client of the application, which stays open."""
 
     manifest = MANIFEST
+
+    def __init__(self, client: Client, *, queue: str = DEFAULT_QUEUE, codec: Codec[T] | None = None) -> None:
+        super().__init__(client, queue=queue, codec=codec)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[SqsOptions],
+    ) -> Self:
+        """Use the region or the endpoint that a URL names, `sqs://region/`; see `Transport.from_url`.
+
+        Args:
+            options: `SqsOptions` names them, beside it `OPTIONS` documents them.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
 
 
 class AsyncSqsTransport(AsyncTransport[T]):
-    """Queue in Amazon SQS (FIFO) for asyncio: built on a URL or a client of aiobotocore."""
+    """Queue in Amazon SQS (FIFO) for asyncio, through aiobotocore; see `SqsTransport`."""
 
     manifest = MANIFEST
+
+    def __init__(self, client: AsyncClient, *, queue: str = DEFAULT_QUEUE, codec: Codec[T] | None = None) -> None:
+        super().__init__(client, queue=queue, codec=codec)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[SqsOptions],
+    ) -> Self:
+        """Use the region or the endpoint that a URL names; see `SqsTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)

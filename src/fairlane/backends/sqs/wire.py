@@ -1,4 +1,4 @@
-"""What travels between Fairlane and SQS: requests, names, ids, texts, tokens and error codes.
+"""What travels between Fairlane and SQS: requests, names, ids, texts and tokens.
 
 SQS takes as group and deduplication ids 1 to 128 printable ASCII characters, and as texts what XML 1.0 may hold.
 """
@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
-from botocore import exceptions
-from botocore.parsers import ResponseParserError
-
-from fairlane.errors import AuthenticationFailed, BackendUnavailable, FairlaneError
+from fairlane.program import Program, ResultT
 
 GROUP = "fairlane_group"
 """The message attribute with the true group id, where a hash travels in its place."""
@@ -31,27 +28,6 @@ FRESH = "fairlane:"
 _PLAIN = re.compile(r"[!-~]{1,128}")
 _FORBIDDEN = re.compile("[\ufffe\uffff]")  # JSON text cannot hold the other characters that XML 1.0 forbids
 
-MISSING = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
-LOST = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidIdFormat"})
-REFUSED = frozenset({"InvalidParameterValue", "InvalidAttributeValue", "InvalidMessageContents", "ValidationError"})
-"""What SQS (the first) or ElasticMQ says of a message that is too large, among other things."""
-
-_CREDENTIALS = frozenset(
-    {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidAccessKeyId",
-     "IncompleteSignature", "MissingAuthenticationToken", "MissingAuthenticationTokenException", "InvalidSecurity",
-     "InvalidSignatureException", "IncompleteSignatureException", "ExpiredToken", "ExpiredTokenException",
-     "TokenRefreshRequired", "NotAuthorized", "OptInRequired"}
-)  # fmt: skip
-_RIGHTS = frozenset({"AccessDenied", "AccessDeniedException"})
-_BUSY = frozenset({"Throttling", "ThrottlingException", "RequestThrottled", "RequestThrottledException", "OverLimit",
-                   "TooManyRequestsException", "SlowDown", "KmsThrottled", "QueueDeletedRecently"})  # fmt: skip
-_NO_CREDENTIALS = (
-    exceptions.NoCredentialsError,
-    exceptions.PartialCredentialsError,
-    exceptions.CredentialRetrievalError,
-    exceptions.TokenRetrievalError,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -61,8 +37,31 @@ class Request:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Busy(BackendUnavailable):
-    """SQS asked for patience; nothing was done."""
+Answer: TypeAlias = Mapping[str, Any]
+"""What SQS answers a request with, as its API documents it."""
+
+Steps: TypeAlias = Program[Request, Answer, ResultT]
+"""A program of this backend, by what it returns."""
+
+
+class Client(Protocol):
+    """What carries requests: a client of boto3."""
+
+    meta: Any
+
+    def receive_message(self, **arguments: Any) -> Any: ...
+    def delete_message(self, **arguments: Any) -> Any: ...
+    def close(self) -> None: ...
+
+
+class AsyncClient(Protocol):
+    """The same for asyncio: a client of aiobotocore."""
+
+    meta: Any
+
+    def receive_message(self, **arguments: Any) -> Awaitable[Any]: ...
+    def delete_message(self, **arguments: Any) -> Awaitable[Any]: ...
+    def close(self) -> Awaitable[None]: ...
 
 
 def queue_name(queue: str) -> str:
@@ -121,39 +120,3 @@ def handle_of(token: str, group_id: str, seq: int) -> tuple[str, int] | None:
 
 def _owner(group_id: str, seq: int) -> str:
     return hashlib.sha256(f"{seq}:{group_id}".encode("utf-8", "replace")).hexdigest()[:12]
-
-
-def code_of(error: BaseException) -> str:
-    """Return the code of an error that SQS answered with, without what some servers put before it; "" if none."""
-    response = getattr(error, "response", None)
-    if not isinstance(error, exceptions.ClientError) or not isinstance(response, dict):
-        return ""
-    code = str(response.get("Error", {}).get("Code", ""))
-    return code.rpartition("#")[2].rpartition(".")[2]
-
-
-def status_of(error: BaseException) -> int:
-    """Return the HTTP status of an error that the server answered with; 0 if there is none."""
-    response = getattr(error, "response", None) or {}
-    found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
-    return int(found)
-
-
-def translate(error: Exception, host: str) -> FairlaneError | None:
-    """Turn an error of botocore into one of Fairlane's; None for those that it, or a program, has a name for."""
-    code = code_of(error)
-    if code in _CREDENTIALS:
-        return AuthenticationFailed("sqs", host)
-    if code in _RIGHTS:
-        return AuthenticationFailed("sqs", host, "the user lacks a right that this call needs")
-    if isinstance(error, _NO_CREDENTIALS):
-        return AuthenticationFailed("sqs", host, "no credentials were found: put them into the URL, or set up AWS's")
-    if code in _BUSY:
-        return Busy("sqs", host, f"it is too busy ({code})")
-    if code and status_of(error) >= 500:
-        return BackendUnavailable("sqs", host, f"it answered {status_of(error)} ({code})")
-    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError | TimeoutError | ConnectionError):
-        return BackendUnavailable("sqs", host, type(error).__name__)
-    if isinstance(error, ResponseParserError):
-        return BackendUnavailable("sqs", host, "it does not answer as SQS does")
-    return None

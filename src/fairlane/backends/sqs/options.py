@@ -1,0 +1,47 @@
+"""The options of the SQS backend."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from typing_extensions import TypedDict
+
+from fairlane.backends.manifest import Option
+from fairlane.backends.shared.options import count
+from fairlane.errors import ConfigurationError
+
+
+class SqsOptions(TypedDict, total=False):
+    """What `SqsTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+
+    endpoint: str
+    max_connections: int
+
+
+def _endpoint(name: str, value: object) -> str:
+    """Read `http://host:port` or `https://host:port`."""
+    try:
+        parts = urlsplit(str(value))
+        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits or parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigurationError(f"the {name} of SQS must be http://host:port or https://host:port, no more")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+OPTIONS = (
+    Option(
+        "endpoint",
+        _endpoint,
+        default=None,
+        doc="Another server than AWS that speaks the protocol of SQS, `http://host:port` or `https://host:port`.",
+    ),
+    Option(
+        "max_connections",
+        count(1),
+        default=50,
+        unit="connections",
+        doc="The most that are kept open.",
+    ),
+)
