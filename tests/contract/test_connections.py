@@ -36,7 +36,7 @@ async def ended(*children):
 
 @pytest.mark.twins("sync")
 @pytest.mark.cluster
-@pytest.mark.backends(*(name for name in KITS if name != "memory"))
+@pytest.mark.backends(*(name for name, kit in KITS.items() if kit().caps.reach != "process"))
 async def test_connections_are_not_shared_with_forked_children(queue):
     """Parent and children go on with the transport that was made before the fork. Guards against two processes on one
     socket, which read each other's answers."""
