@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, overload
 
 from fairlane import migrate as migrations
@@ -98,7 +97,9 @@ async def connect_async(
     chosen = resolve_url(url)
     _, transport = manifest_of(scheme_of(chosen)).transports()
     if migrate:
-        await asyncio.to_thread(migrations.upgrade, chosen, queue=queue, startup_timeout=startup_timeout)
+        from asyncio import to_thread
+
+        await to_thread(migrations.upgrade, chosen, queue=queue, startup_timeout=startup_timeout)
     return await transport.from_url(chosen, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
 
 

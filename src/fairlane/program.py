@@ -6,7 +6,6 @@ executors. Driver errors are thrown into the program, so that it may handle them
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ async def run_async(
         while True:
             try:
                 if isinstance(request, Sleep):
-                    await asyncio.sleep(request.seconds)
+                    await _sleep(request.seconds)
                     answer = cast(AnswerT, None)
                 else:
                     answer = await execute(request)
@@ -66,3 +65,9 @@ async def run_async(
                 request = program.send(answer)
     except StopIteration as stop:
         return cast(ResultT, stop.value)
+
+
+async def _sleep(seconds: float) -> None:
+    from asyncio import sleep  # whoever uses only blocking calls need not load it
+
+    await sleep(seconds)

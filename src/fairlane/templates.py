@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
-
-import jinja2
+from typing import TYPE_CHECKING, Any
 
 from fairlane import contract
 from fairlane.backends.stored import OPERATIONS
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 @cache
@@ -58,6 +59,8 @@ def environment() -> jinja2.Environment:
 
     Every template has `limits`, and `operations`: the table of `backends.stored`.
     """
+    import jinja2  # it takes a third of the time that importing Fairlane would
+
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(bundle_root()),
         undefined=jinja2.StrictUndefined,

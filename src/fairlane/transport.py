@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Generic, NoReturn, Self
@@ -284,9 +283,11 @@ class AsyncTransport(Generic[T]):
 
     async def close(self) -> None:
         """Release the connections that this transport opened; a client handed in stays open. May be called again."""
+        from asyncio import shield
+
         if self._execute is not refuse:
             self._execute = refuse
-            await asyncio.shield(self._executor.close())  # who gives up waiting for it cannot ask again
+            await shield(self._executor.close())  # who gives up waiting for it cannot ask again
 
     async def __aenter__(self) -> Self:
         return self
