@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ import fairlane as package
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.backends import MANIFESTS
 from tests.commands import Done, fairlane
+from tests.harness import Queue
 
 
 def names(kind: type) -> list[str]:
@@ -26,12 +29,12 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def queue(url: str):
+def queue(url: str) -> Iterator[Any]:
     with package.connect(url) as transport:
         yield transport
 
 
-def test_help_names_every_command():
+def test_help_names_every_command() -> None:
     shown = fairlane().ok().out
     assert shown == fairlane("--help").ok().out
     listed = shown.partition("Commands:")[2].split("\n")
@@ -42,11 +45,11 @@ def test_help_names_every_command():
     }
 
 
-def test_version():
+def test_version() -> None:
     assert fairlane("--version").ok().out == f"fairlane {package.__version__}\n"
 
 
-def test_migrate_and_status(tmp_path: Path):
+def test_migrate_and_status(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new.db"
     before = fairlane("status", "--url", url)
     assert before.code == 1
@@ -67,7 +70,7 @@ def test_migrate_and_status(tmp_path: Path):
     }
 
 
-def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, queue):
+def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, queue: Queue) -> None:
     queue.publish("g", 1)
     assert "1 message," in fairlane("migrate", "base", "--url", url).failed_in_one_line()
     assert queue.inspect.queue().messages == 1
@@ -76,7 +79,7 @@ def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, qu
     assert "nothing was to be done" in fairlane("migrate", "base", "--url", url).ok().out
 
 
-def test_migrate_sql_prints_the_script_and_nothing_else(tmp_path: Path):
+def test_migrate_sql_prints_the_script_and_nothing_else(tmp_path: Path) -> None:
     for backend in ("sqlite:///none.db", "postgresql://u:geheim@127.0.0.1:1/x", "redis://127.0.0.1:1"):
         done = fairlane("migrate", "--sql", "--url", backend, "--queue", "orders", cwd=tmp_path).ok()
         assert done.err == ""
@@ -86,7 +89,7 @@ def test_migrate_sql_prints_the_script_and_nothing_else(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stats_groups_and_peek(url: str, queue):
+def test_stats_groups_and_peek(url: str, queue: Queue) -> None:
     queue.publish("a", {"n": 1}, 2)
     queue.publish("a", [None, "zwei"], dedup_id="once")
     queue.publish("b", 3)
@@ -112,7 +115,7 @@ def test_stats_groups_and_peek(url: str, queue):
     assert "no messages" in fairlane("peek", "nobody", "--url", url).ok().out
 
 
-def test_groups_says_when_there_are_more(url: str, queue):
+def test_groups_says_when_there_are_more(url: str, queue: Queue) -> None:
     for number in range(3):
         queue.publish(f"g{number}", None)
     done = fairlane("groups", "--url", url, "--limit", 2).ok()
@@ -121,7 +124,7 @@ def test_groups_says_when_there_are_more(url: str, queue):
     assert "more groups" in done.err
 
 
-def test_publish_claim_extend_nack_ack_by_hand(url: str, tmp_path: Path):
+def test_publish_claim_extend_nack_ack_by_hand(url: str, tmp_path: Path) -> None:
     env = {"FAIRLANE_URL": url}
     assert fairlane("publish", "g", '{"a": [1, null]}', "-p", 3, env=env).ok().out == "1\n"
     assert fairlane("publish", "g", "-", env=env, stdin='"zwei"').ok().out == "2\n"
@@ -147,7 +150,7 @@ def test_publish_claim_extend_nack_ack_by_hand(url: str, tmp_path: Path):
     assert fairlane("claim", env=env).code == 1
 
 
-def test_publish_a_file(url: str, tmp_path: Path, queue):
+def test_publish_a_file(url: str, tmp_path: Path, queue: Queue) -> None:
     lines = [{"group": f"g{n % 3}", "event": n, "priority": n % 5, "dedup_id": f"d{n}"} for n in range(30)]
     text = "\ufeff" + "\n\n".join(map(json.dumps, lines))
     (tmp_path / "events.jsonl").write_text(text, encoding="utf-8")
@@ -160,7 +163,7 @@ def test_publish_a_file(url: str, tmp_path: Path, queue):
     assert queue.inspect.queue().messages == 30
 
 
-def test_backends_lists_all_of_them():
+def test_backends_lists_all_of_them() -> None:
     rows = fairlane("backends", "--json").ok().json_lines
     assert [row["backend"] for row in rows] == list(MANIFESTS)
     assert all(row["schemes"] and row["server"] for row in rows)
@@ -168,7 +171,7 @@ def test_backends_lists_all_of_them():
     assert all(name in text for name in MANIFESTS)
 
 
-def test_the_environment_chooses_the_backend(url: str):
+def test_the_environment_chooses_the_backend(url: str) -> None:
     chosen = {"STM_TRANSPORT_BACKEND": "sqlite", "FAIRLANE_SQLITE_URL": url}
     assert fairlane("status", env=chosen).code == 0
     assert fairlane("status", env={"STM_TRANSPORT_BACKEND": "memory"}).code == 0

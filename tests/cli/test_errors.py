@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("demo --queue fairlane --url sqlite:///queue.db", "name another"),
     ],
 )
-def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], line: str, says: str):
+def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], line: str, says: str) -> None:
     assert run(line.split(" ")) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -82,7 +83,7 @@ def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], l
     assert says in shown.err
 
 
-def test_bad_files_of_events_publish_nothing(here: Path, capsys: pytest.CaptureFixture[str]):
+def test_bad_files_of_events_publish_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = '{"group": "g", "event": 1}\n'
     for bad, says in {
         "{": "is not JSON",
@@ -107,7 +108,7 @@ def test_bad_files_of_events_publish_nothing(here: Path, capsys: pytest.CaptureF
         assert queue.inspect.queue().messages == 0
 
 
-def test_a_stream_of_events_says_how_many_were_published(here: Path):
+def test_a_stream_of_events_says_how_many_were_published(here: Path) -> None:
     # a pipe cannot be checked beforehand
     done = fairlane(
         "publish", "--file", "-", "--url", "sqlite:///queue.db", stdin='{"group":"g","event":1}\n{\n', cwd=here
@@ -118,13 +119,13 @@ def test_a_stream_of_events_says_how_many_were_published(here: Path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"group_id": "g", "token": 1, "seq": 1}', "x", "[" * 100_000])
-def test_a_lease_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], text: str):
+def test_a_lease_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (here / "lease").write_text(text)
     assert run(["ack", "--lease", "lease"]) == 2
     assert "lease holds no lease as claim prints it" in capsys.readouterr().err
 
 
-def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import sqlite3
 
     with package.connect() as queue:
@@ -141,7 +142,7 @@ def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsy
 
 @pytest.mark.parametrize("url", REFUSED)
 @pytest.mark.parametrize("command", ["status", "migrate", "stats", "demo"])
-def test_a_refused_connection_is_one_line_within_seconds_and_without_the_password(url: str, command: str):
+def test_a_refused_connection_is_one_line_within_seconds_and_without_the_password(url: str, command: str) -> None:
     began = time.monotonic()
     error = fairlane(command, "--url", url).failed_in_one_line()
     assert time.monotonic() - began < 30
@@ -153,13 +154,13 @@ def test_a_refused_connection_is_one_line_within_seconds_and_without_the_passwor
 @pytest.mark.parametrize(
     "url", ["postgresql://u:ge/heim@127.0.0.1:1/x", "redis://u:ge@heim#x@127.0.0.1:1", "ge heim://"]
 )
-def test_a_url_that_is_wrong_is_one_line_without_the_password(url: str):
+def test_a_url_that_is_wrong_is_one_line_without_the_password(url: str) -> None:
     error = fairlane("stats", "--url", url).failed_in_one_line()
     assert "heim" not in error
 
 
 @pytest.mark.parametrize("backend", ["postgres", "redis"])
-def test_a_missing_extra_says_what_to_install(backend: str):
+def test_a_missing_extra_says_what_to_install(backend: str) -> None:
     driver = {"postgres": "psycopg", "redis": "redis"}[backend]
     url = REFUSED[["postgres", "redis"].index(backend)]
     program = f"import sys; sys.modules[{driver!r}] = None; from fairlane.cli import main; main()"
@@ -168,7 +169,9 @@ def test_a_missing_extra_says_what_to_install(backend: str):
         assert f"pip install 'fairlane[{backend}]'" in done.failed_in_one_line()
 
 
-def test_an_unexpected_error_is_one_line_too(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+def test_an_unexpected_error_is_one_line_too(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def explode(*_: object) -> None:
         raise RuntimeError("line one\nline two \x1b[31m of sqlite:///queue.db?token=geheimnis")
 
@@ -185,7 +188,7 @@ def test_an_unexpected_error_is_one_line_too(here: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_it_quietly(here: Path, number: signal.Signals, code: int):
+def test_signals_end_it_quietly(here: Path, number: signal.Signals, code: int) -> None:
     # -W error: a warning at the end would be noise
     process = subprocess.Popen(
         fairlane_command("publish", "--file", "-", "--url", "sqlite:///queue.db"),
@@ -208,7 +211,7 @@ def test_signals_end_it_quietly(here: Path, number: signal.Signals, code: int):
     assert err.count(b"\n") <= 1  # how many were published
 
 
-def test_a_reader_that_goes_away_is_no_error(here: Path):
+def test_a_reader_that_goes_away_is_no_error(here: Path) -> None:
     with package.connect() as queue:
         for number in range(3000):
             queue.publish(f"a group with a rather long name {number}", number)
@@ -223,7 +226,7 @@ def test_a_reader_that_goes_away_is_no_error(here: Path):
     assert process.wait(20) == 141
 
 
-def test_help_and_import_load_no_driver_and_no_alembic():
+def test_help_and_import_load_no_driver_and_no_alembic() -> None:
     heavy = "alembic", "sqlalchemy", "psycopg", "psycopg_pool", "redis", "pymongo", "boto3", "requests", "httpx"
     program = (
         "import sys; import fairlane; from fairlane.cli.runner import run; code = run(['--help'])\n"
@@ -232,7 +235,7 @@ def test_help_and_import_load_no_driver_and_no_alembic():
     assert run_command([sys.executable, "-c", program]).err == "[] 0\n"
 
 
-def wait_until(is_so, seconds: float = 20.0) -> None:
+def wait_until(is_so: Any, seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it never came to that"

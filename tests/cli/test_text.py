@@ -35,18 +35,18 @@ PLAIN = ["order-17", "[red]bold[/red]", ":smile:", "é", "e\u0301", "emoji 🦊"
 
 
 @pytest.mark.parametrize("id_", NASTY)
-def test_an_odd_id_is_shown_as_a_json_string(id_: str):
+def test_an_odd_id_is_shown_as_a_json_string(id_: str) -> None:
     shown = text.quoted_if_odd(id_)
     assert json.loads(shown) == id_
     assert all(char.isprintable() for char in shown)
 
 
 @pytest.mark.parametrize("id_", PLAIN)
-def test_an_ordinary_id_is_shown_as_it_is(id_: str):
+def test_an_ordinary_id_is_shown_as_it_is(id_: str) -> None:
     assert text.quoted_if_odd(id_) == id_
 
 
-def test_events_are_shown_as_harmless_json_and_cut():
+def test_events_are_shown_as_harmless_json_and_cut() -> None:
     event = {"a\x1b": NASTY, "ü": ["🦊", 1.5, None]}
     shown = text.event_text(event)
     assert json.loads(shown) == event
@@ -55,7 +55,7 @@ def test_events_are_shown_as_harmless_json_and_cut():
     assert text.event_text("x" * 300, 50) == '"' + "x" * 48 + "…"
 
 
-def test_json_for_scripts_is_ascii():
+def test_json_for_scripts_is_ascii() -> None:
     line = text.json_line({"ids": NASTY + PLAIN})
     assert json.loads(line)["ids"] == NASTY + PLAIN
     assert line.isascii()
@@ -75,11 +75,11 @@ def test_json_for_scripts_is_ascii():
         (200_000, "2 d 7 h"),
     ],
 )
-def test_ages(seconds: float | None, shown: str):
+def test_ages(seconds: float | None, shown: str) -> None:
     assert text.age(seconds) == shown
 
 
-def test_secrets_are_blotted_out_raw_and_decoded():
+def test_secrets_are_blotted_out_raw_and_decoded() -> None:
     urls = ["postgresql://u:s%25e%40c@h/x", "libsql://h?authToken=geheim", "not a url", "redis://:[@]@h", "//["]
     shown = text.without_secrets("s%25e%40c, s%e@c and geheim at h", urls)
     assert shown == "***, *** and *** at h"
@@ -111,7 +111,7 @@ def in_terminal(*arguments: object) -> str:
     return received.decode()
 
 
-def test_in_a_terminal_only_our_own_styles_are_escapes(tmp_path: Path):
+def test_in_a_terminal_only_our_own_styles_are_escapes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
     with package.connect(url, migrate=True) as queue:
         for id_ in NASTY + PLAIN:
@@ -132,7 +132,7 @@ def test_in_a_terminal_only_our_own_styles_are_escapes(tmp_path: Path):
     assert "\x1b" not in error
 
 
-def test_any_locale_will_do(tmp_path: Path):
+def test_any_locale_will_do(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
     with package.connect(url, migrate=True) as queue:
         queue.publish("füchse 🦊", "🦊")

@@ -1,16 +1,19 @@
 """Promise 12: bad arguments are refused with the value and the rule, before anything is sent."""
 
+from __future__ import annotations
+
 import datetime
 import decimal
 import enum
 import math
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
 import fairlane
 from fairlane import LeaseLost
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 
 pytestmark = pytest.mark.promise(12)
 
@@ -91,7 +94,7 @@ CASES = [
 ]
 
 
-async def call(queue, argument, value, lease):
+async def call(queue: Queue, argument: Any, value: Any, lease: Any) -> None:
     match argument:
         case "group_id":
             await queue.publish(value, 1)
@@ -116,12 +119,12 @@ async def call(queue, argument, value, lease):
             raise TypeError(f"lease {value!r}")
 
 
-def shown(value):
+def shown(value: Any) -> Any:
     return "large" if isinstance(value, int) and abs(value) > 10**4000 else repr(value)[:50]
 
 
 @pytest.mark.cluster
-async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_rule(queue):
+async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_rule(queue: Queue) -> None:
     await queue.publish("leased", 1)
     lease = await queue.get()
     before = await queue.groups() if queue.caps.inspect_messages else []
@@ -143,7 +146,7 @@ async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_ru
     await queue.ack(lease)
 
 
-async def test_arguments_are_checked_before_anything_is_sent(queue):
+async def test_arguments_are_checked_before_anything_is_sent(queue: Queue) -> None:
     """On a transport whose connections are gone, a bad argument is still a bad argument."""
     other = await queue.another()
     await other.close()
@@ -153,7 +156,7 @@ async def test_arguments_are_checked_before_anything_is_sent(queue):
 
 
 @pytest.mark.cluster
-async def test_arguments_at_the_limits_are_accepted(queue):
+async def test_arguments_at_the_limits_are_accepted(queue: Queue) -> None:
     top = 4 if queue.caps.priorities else 0
     await queue.publish("é" * 256, 1, top, dedup_id="x" * 128)
     lease = await queue.get("w" * 512, 43_200, top)
@@ -171,7 +174,7 @@ async def test_arguments_at_the_limits_are_accepted(queue):
     await queue.ack(await queue.get("w", 1))
 
 
-async def test_arguments_numbers_of_other_types_than_int_and_float_that_are_ints_are_taken(queue):
+async def test_arguments_numbers_of_other_types_than_int_and_float_that_are_ints_are_taken(queue: Queue) -> None:
     """Subclasses of int are ints: an IntEnum of priorities, say."""
     import enum
 
@@ -188,7 +191,7 @@ LIMITS = [0, -1, 10_001, True, "3", None, 1.5]
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.needs("inspect_messages")
-async def test_arguments_of_inspection_are_checked_too(queue, limit):
+async def test_arguments_of_inspection_are_checked_too(queue: Queue, limit: Any) -> None:
     for look in (queue.groups(limit=limit), queue.messages("g", limit=limit)):
         with pytest.raises((ValueError, TypeError)) as caught:
             await look
@@ -198,12 +201,12 @@ async def test_arguments_of_inspection_are_checked_too(queue, limit):
 @pytest.mark.parametrize(
     "name", ["", "A", "1a", "_a", "a-b", "a b", "é", "a" * 32, "public", "pg_a", "sqlite", "sqlite_a", "a\n", "a;b"]
 )
-async def test_arguments_a_bad_queue_name_is_refused(queue, name):
+async def test_arguments_a_bad_queue_name_is_refused(queue: Queue, name: str) -> None:
     with pytest.raises(ValueError, match="queue must"):
         await queue.owner.open(name)
 
 
-async def test_arguments_a_closed_transport_says_so(queue):
+async def test_arguments_a_closed_transport_says_so(queue: Queue) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     await queue.close()
@@ -231,7 +234,7 @@ FORGED = [
 
 @pytest.mark.cluster
 @pytest.mark.promise(3)
-async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue):
+async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue: Queue) -> None:
     """Guards against drivers that stumble over what no claim returns, and against a token of None that holds a group
     which nobody holds."""
     await queue.publish("leased", 1)
@@ -262,22 +265,22 @@ class Name(str, enum.Enum):  # noqa: UP042 - str() of it is "Name.ORDERS"
 class Odd(str):
     """What drivers may ask a text for."""
 
-    def encode(self, *args, **kwargs):
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
         return b"odd"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "odd"
 
     __hash__ = str.__hash__
 
-    def __eq__(self, other):
+    def __eq__(self, other: Any) -> Any:
         return False
 
 
 @pytest.mark.cluster
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("kind", [Name, Odd])
-async def test_arguments_that_are_a_kind_of_str_count_as_the_text_they_hold(queue, kind):
+async def test_arguments_that_are_a_kind_of_str_count_as_the_text_they_hold(queue: Queue, kind: Any) -> None:
     name = kind("orders")
     first = await queue.publish(name, 1, dedup_id=name)
     assert await queue.publish("other", 2, dedup_id="orders") == first
@@ -292,11 +295,11 @@ async def test_arguments_that_are_a_kind_of_str_count_as_the_text_they_hold(queu
 
 
 class Silent:
-    def __repr__(self):
+    def __repr__(self) -> None:
         raise RuntimeError("no text of this")
 
 
-async def test_arguments_that_cannot_be_shown_are_refused_all_the_same(queue):
+async def test_arguments_that_cannot_be_shown_are_refused_all_the_same(queue: Queue) -> None:
     for call in (lambda: queue.publish(Silent(), 1), lambda: queue.claim("w", Silent()), lambda: queue.ack(Silent())):
         with pytest.raises(TypeError, match="an object of Silent"):
             await call()

@@ -1,10 +1,13 @@
 """Promise 4: leases and delays run by the server's clock, whatever the clients' clocks and time zones say."""
 
+from __future__ import annotations
+
 import datetime
+from typing import Any
 
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue
 from tests.harness.processes import OtherProcess
 
 pytestmark = pytest.mark.promise(4)
@@ -14,7 +17,7 @@ EXPIRES_AT = 6
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("shift", [600, -600])
-async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue, shift):
+async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue: Queue, shift: Any) -> None:
     if queue.caps.clock != "server":
         pytest.skip(f"declared: {queue.caps.backend} goes by the clock of the {queue.caps.clock}")
     async with OtherProcess(queue, shift=shift) as wrong:
@@ -52,7 +55,7 @@ async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue, 
         assert LONG - near < (await queue.groups())[0].ready_in_seconds <= LONG + 1
 
 
-async def test_clock_places_in_line_do_not_depend_on_who_served(queue):
+async def test_clock_places_in_line_do_not_depend_on_who_served(queue: Queue) -> None:
     """A group served by a client in the future stands where its turn is."""
     if queue.caps.clock != "server":
         pytest.skip(f"declared: {queue.caps.backend} goes by the clock of the {queue.caps.clock}")
@@ -69,7 +72,7 @@ async def test_clock_places_in_line_do_not_depend_on_who_served(queue):
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/St_Johns"])
-async def test_clock_time_zone_of_a_process_changes_nothing(queue, zone):
+async def test_clock_time_zone_of_a_process_changes_nothing(queue: Queue, zone: Any) -> None:
     """Fourteen hours ahead of UTC, and three and a half behind."""
     if queue.caps.reach == "process":
         pytest.skip("declared: a queue in memory has no other process")
@@ -92,7 +95,7 @@ async def test_clock_time_zone_of_a_process_changes_nothing(queue, zone):
     ["timezone=America/St_Johns", "timezone=Pacific/Kiritimati", "timezone=-13", "datestyle=SQL,DMY",
      "intervalstyle=sql_standard", "extra_float_digits=-15", "bytea_output=escape", "search_path=pg_temp"],
 )  # fmt: skip
-async def test_clock_settings_of_a_session_change_nothing(queue, setting):
+async def test_clock_settings_of_a_session_change_nothing(queue: Queue, setting: Any) -> None:
     url = queue.kit.url(queue.name)
     mark = "&" if "?" in url else "?"
     name, _, value = setting.partition("=")
@@ -110,7 +113,7 @@ async def test_clock_settings_of_a_session_change_nothing(queue, setting):
     await odd.ack(lease)
 
 
-async def test_clock_published_at_is_the_servers(queue):
+async def test_clock_published_at_is_the_servers(queue: Queue) -> None:
     before = await queue.now()
     await queue.publish("g", 1)
     after = await queue.now()

@@ -1,18 +1,21 @@
 """Many workers, threads and tasks at once: nothing lost, nothing twice, nothing out of order."""
 
+from __future__ import annotations
+
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost, TransportClosed
-from tests.harness import LONG, SHORT, eventually
+from tests.harness import LONG, SHORT, Queue, eventually
 
 pytestmark = pytest.mark.promise(1, 2, 3)
 
 
 @pytest.mark.cluster
-async def test_concurrency_workers_and_publishers_together_keep_every_group_in_order(queue):
+async def test_concurrency_workers_and_publishers_together_keep_every_group_in_order(queue: Queue) -> None:
     """Groups drain and fill again all the time, so that dropping a group races with publishing into it."""
     groups, each, workers = 6, 25, 6
     other = await queue.another()
@@ -20,13 +23,13 @@ async def test_concurrency_workers_and_publishers_together_keep_every_group_in_o
     held: set[str] = set()
     left = groups * each
 
-    async def publisher(group):
+    async def publisher(group: Any) -> None:
         for number in range(each):
             await queue.publish(group, number)
             if number % 5 == 0:
                 await asyncio.sleep(random.uniform(0, 0.004))
 
-    async def worker(number):
+    async def worker(number: Any) -> None:
         nonlocal left
         mine = other if number % 2 else queue
         while left:
@@ -52,13 +55,13 @@ async def test_concurrency_workers_and_publishers_together_keep_every_group_in_o
     assert await queue.leftovers() == {}
 
 
-async def test_concurrency_leases_that_run_out_all_the_time_lose_nothing(queue):
+async def test_concurrency_leases_that_run_out_all_the_time_lose_nothing(queue: Queue) -> None:
     """Workers that are slower than their leases: every message is acked exactly once all the same."""
     await queue.fill([(f"g{n % 5}", n) for n in range(40)])
     acked: list[int] = []
     finishing: set[int] = set()
 
-    async def worker(number):
+    async def worker(number: Any) -> None:
         while len(acked) < 40:
             lease = await queue.claim(f"w{number}", random.choice([0.01, 0.03, LONG]))
             if lease is None:
@@ -81,11 +84,11 @@ async def test_concurrency_leases_that_run_out_all_the_time_lose_nothing(queue):
 
 @pytest.mark.twins("sync")
 @pytest.mark.cluster
-async def test_concurrency_one_transport_object_serves_many_threads(queue):
+async def test_concurrency_one_transport_object_serves_many_threads(queue: Queue) -> None:
     """Sixteen threads through one object: every reply must reach the caller who asked."""
     await queue.fill([(f"g{n}", n) for n in range(16)])
 
-    async def worker(number):
+    async def worker(number: Any) -> None:
         for _ in range(12):
             lease = await queue.claim(f"worker-{number}", LONG)
             assert lease is not None, "a false None"
@@ -104,19 +107,19 @@ async def test_concurrency_one_transport_object_serves_many_threads(queue):
 @pytest.mark.twins("async")
 @pytest.mark.promise(9)
 @pytest.mark.cluster
-async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue):
+async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue: Queue) -> None:
     """500 of them. No reply may reach another caller, no message may be gone for longer than its lease, and no
     connection may leak from the pool."""
     groups = 60
     await queue.fill([(f"g{n}", n) for n in range(groups)])
     leases = []
 
-    async def claim(number):
+    async def claim(number: Any) -> None:
         lease = await queue.claim(f"worker-{number}", SHORT)
         if lease is not None:
             leases.append((number, lease))
 
-    async def cancelled(number):
+    async def cancelled(number: Any) -> None:
         task = asyncio.ensure_future(claim(number))
         await asyncio.sleep(random.choice([0, 0, 0.0002, 0.0005, 0.001, 0.003, 0.01]))
         task.cancel()
@@ -140,14 +143,14 @@ async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue
     assert await queue.leftovers() == {}
 
 
-async def all_ready(queue, count):
+async def all_ready(queue: Queue, count: Any) -> Any:
     if not queue.caps.exact_counts:
         return not (await queue.status()).in_flight
     return (await queue.status()).ready == count
 
 
 @pytest.mark.twins("async")
-async def test_concurrency_cancelled_operations_of_every_kind_leave_the_transport_usable(queue):
+async def test_concurrency_cancelled_operations_of_every_kind_leave_the_transport_usable(queue: Queue) -> None:
     """A cancelled ack, nack, extend or publish may or may not have been applied; everything else goes on."""
     await queue.fill([(f"g{n}", n) for n in range(20)])
     for round_ in range(60):
@@ -179,13 +182,15 @@ async def test_concurrency_cancelled_operations_of_every_kind_leave_the_transpor
 
 @pytest.mark.cluster
 @pytest.mark.promise(9)
-async def test_concurrency_a_transport_closed_under_its_callers_answers_each_or_raises_a_typed_error(queue):
+async def test_concurrency_a_transport_closed_under_its_callers_answers_each_or_raises_a_typed_error(
+    queue: Queue,
+) -> None:
     """Guards against a cancellation that nobody asked for, which would end the caller's task without a word, against
     errors of the driver, and against callers that wait for ever."""
     other = await queue.another()
     accepted = set()
 
-    async def caller(number):
+    async def caller(number: Any) -> None:
         for count in range(1000):
             await other.publish(f"g{number}", (number * 1000) + count)
             accepted.add((number * 1000) + count)

@@ -1,10 +1,13 @@
 """Promises 1 and 9 where connections are not as usual: forked processes, encodings and time limits of the session."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import random
 import signal
 import threading
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -12,12 +15,12 @@ import pytest
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, LeaseLost, TransportClosed
 from fairlane.backends.postgres.spares import Spares
-from tests.harness import KITS, LONG, eventually
+from tests.harness import KITS, LONG, Queue, Queues, eventually
 
 pytestmark = pytest.mark.promise(1, 9)
 
 
-def in_child(work):
+def in_child(work: Any) -> Any:
     """Run something in a forked child, which never comes back to the test; returns the child's exit code."""
     child = os.fork()
     if child:
@@ -30,21 +33,21 @@ def in_child(work):
         os._exit(code)
 
 
-async def ended(*children):
+async def ended(*children: Any) -> Any:
     return [os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1]) for child in children]
 
 
 @pytest.mark.twins("sync")
 @pytest.mark.cluster
 @pytest.mark.backends(*(name for name, kit in KITS.items() if kit().caps.reach != "process"))
-async def test_connections_are_not_shared_with_forked_children(queue):
+async def test_connections_are_not_shared_with_forked_children(queue: Queue) -> None:
     """Parent and children go on with the transport that was made before the fork. Guards against two processes on one
     socket, which read each other's answers."""
     transport = queue.transport
     for number in range(3):
         transport.publish("before", number)
 
-    def work(name):
+    def work(name: str) -> None:
         for number in range(40):
             transport.publish(name, number)
         transport.close()
@@ -62,11 +65,11 @@ async def test_connections_are_not_shared_with_forked_children(queue):
 
 @pytest.mark.twins("async")
 @pytest.mark.backends("sqlite", "postgres", "libsql", "rqlite", "sqs")  # pymongo and redis keep to their loop
-async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(queue):
+async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(queue: Queue) -> None:
     transport = queue.transport
     await queue.publish("g", 1)
 
-    async def work():
+    async def work() -> None:
         for number in range(20):
             await transport.publish("child", number)
         await transport.close()
@@ -79,17 +82,19 @@ async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(
 
 
 @pytest.mark.backends("sqlite")
-async def test_connections_of_a_forked_child_keep_what_it_published_when_the_parent_closes_its_own(queue):
+async def test_connections_of_a_forked_child_keep_what_it_published_when_the_parent_closes_its_own(
+    queue: Queue,
+) -> None:
     """SQLite's notes of the locks that it holds go into the child. Guards against a child that takes none, under whom
     the parent deletes the log when it goes."""
     await queue.publish("before", 1)
     closed_reader, closed_writer = os.pipe()
 
-    async def publish(number):
+    async def publish(number: Any) -> Any:
         answer = queue.transport.publish("child", number)
         return await answer if queue.twin == "async" else answer
 
-    async def work():
+    async def work() -> None:
         await publish(1)
         os.read(closed_reader, 1)
         for number in range(2, 5):
@@ -107,18 +112,18 @@ async def test_connections_of_a_forked_child_keep_what_it_published_when_the_par
 
 @pytest.mark.twins("sync")
 @pytest.mark.backends("memory", "sqlite", "postgres")
-async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_a_call(queue):
+async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_a_call(queue: Queue) -> None:
     """Guards against a lock, ours or a library's, that goes into the child locked by a thread that does not."""
     stop = threading.Event()
 
-    def work(number):
+    def work(number: Any) -> None:
         while not stop.is_set():
             queue.transport.publish(f"parent-{number}", "x" * 1000)
             lease = queue.transport.claim(f"w{number}", LONG)
             if lease is not None:
                 queue.transport.ack(lease)
 
-    def in_time():
+    def in_time() -> None:
         signal.alarm(20)  # ends the child, should it hang
         queue.transport.publish("child", 1)
 
@@ -136,23 +141,23 @@ async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_
 
 
 @pytest.fixture
-async def pools(queue):
+async def pools(queue: Queue) -> Any:
     """Makes pools and connections of the application, with settings of the session."""
     import psycopg
     import psycopg_pool
 
-    def url(**settings):
+    def url(**settings: Any) -> str:
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         return f"{queue.kit.url(queue.name)}?options={quote(options)}"
 
-    async def pool(**settings):
+    async def pool(**settings: Any) -> Any:
         kind = psycopg_pool.ConnectionPool if queue.twin == "sync" else psycopg_pool.AsyncConnectionPool
         made = kind(url(**settings), min_size=1, max_size=2, open=False)
         await queue.call(made.open)
         queue.owner.afterwards(made.close)
         return made
 
-    async def connection(**settings):
+    async def connection(**settings: Any) -> Any:
         kind = psycopg.Connection if queue.twin == "sync" else psycopg.AsyncConnection
         made = await queue.call(kind.connect, url(**settings))
         queue.owner.afterwards(made.close)
@@ -164,11 +169,13 @@ async def pools(queue):
 @pytest.mark.twins("sync")
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("kind", ["pool", "connection"])
-async def test_connections_of_the_application_are_refused_in_a_forked_child(queue, queues, pools, kind):
+async def test_connections_of_the_application_are_refused_in_a_forked_child(
+    queue: Queue, queues: Queues, pools: Any, kind: Any
+) -> None:
     given = queues.over(queue.name, await pools[kind]())
     await given.publish("g", 1)
 
-    def work():
+    def work() -> None:
         with pytest.raises(ConfigurationError, match="do not survive a fork"):
             given.transport.publish("g", 2)
 
@@ -179,7 +186,9 @@ async def test_connections_of_the_application_are_refused_in_a_forked_child(queu
 @pytest.mark.promise(10, 11)
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-async def test_connections_carry_every_text_or_are_refused(queue, queues, pools, encoding):
+async def test_connections_carry_every_text_or_are_refused(
+    queue: Queue, queues: Queues, pools: Any, encoding: Any
+) -> None:
     """Guards against a message that the session's encoding lacks: no claim would get past it."""
     url = queue.kit.url(queue.name)
     other = await queue.another(url=f"{url}?client_encoding={encoding}")
@@ -196,7 +205,9 @@ async def test_connections_carry_every_text_or_are_refused(queue, queues, pools,
 @pytest.mark.promise(10, 11)
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-async def test_connections_to_a_database_that_cannot_hold_every_text_are_refused(queue, queues, encoding):
+async def test_connections_to_a_database_that_cannot_hold_every_text_are_refused(
+    queue: Queue, queues: Queues, encoding: Any
+) -> None:
     import psycopg
 
     url, name = queue.kit.url(queue.name), queues.fresh_name()
@@ -214,7 +225,9 @@ async def test_connections_to_a_database_that_cannot_hold_every_text_are_refused
 
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
-async def test_connections_that_may_not_wait_for_a_lock_are_one_typed_error(queue, queues, pools, setting):
+async def test_connections_that_may_not_wait_for_a_lock_are_one_typed_error(
+    queue: Queue, queues: Queues, pools: Any, setting: Any
+) -> None:
     import psycopg
 
     await queue.publish("g", 1)
@@ -240,7 +253,9 @@ async def test_connections_that_may_not_wait_for_a_lock_are_one_typed_error(queu
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_that_were_idle_in_a_transaction_are_one_typed_error(queue, queues, pools):
+async def test_connections_that_were_idle_in_a_transaction_are_one_typed_error(
+    queue: Queue, queues: Queues, pools: Any
+) -> None:
     connection = await pools["connection"](idle_in_transaction_session_timeout="100ms")
     given = queues.over(queue.name, connection)
     await given.publish("g", 1)
@@ -252,7 +267,7 @@ async def test_connections_that_were_idle_in_a_transaction_are_one_typed_error(q
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(queue, pools):
+async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(queue: Queue, pools: Any) -> None:
     """The call was a transaction of its own: whoever gets the error may simply call again."""
     import psycopg
 
@@ -282,11 +297,11 @@ async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(qu
     assert [event for _, event in await queue.drain()] == [0, 2]
 
 
-async def waiting(queue, statement):
+async def waiting(queue: Queue, statement: Any) -> Any:
     """Whether one like it waits for a lock, as the server says."""
     import psycopg
 
-    def look():
+    def look() -> Any:
         with psycopg.connect(queue.kit.url(queue.name)) as connection:
             return connection.execute(
                 "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s", (statement,)
@@ -297,13 +312,13 @@ async def waiting(queue, statement):
 
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("most", [1, 2])
-async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue, pools, most):
+async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue: Queue, pools: Any, most: Any) -> None:
     """One stays out of the pool between two calls. Guards against a caller who waits for the pool meanwhile, until his
     time is up."""
     crowd = await queue.another(url=pools["own"](), max_connections=most, timeout=5)
     await queue.fill([(f"g{n}", n) for n in range(200)])
 
-    async def work(number):
+    async def work(number: Any) -> Any:
         count = 0
         while (lease := await crowd.claim(f"w{number}", LONG)) is not None:
             await crowd.ack(lease)
@@ -314,16 +329,16 @@ async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue, p
     assert await queue.leftovers() == {}
 
 
-def named(pools, queue):
+def named(pools: Any, queue: Queue) -> str:
     """The URL of connections that a server knows by the name of a queue."""
     return f"{pools['own'](work_mem='4MB')}&application_name={queue.name}"
 
 
-async def sessions(queue):
+async def sessions(queue: Queue) -> Any:
     """The process numbers of the sessions that are named after a queue."""
     import psycopg
 
-    def look():
+    def look() -> Any:
         with psycopg.connect(queue.kit.url(queue.name)) as connection:
             found = connection.execute("select pid from pg_stat_activity where application_name = %s", (queue.name,))
             return {pid for (pid,) in found.fetchall()}
@@ -331,17 +346,17 @@ async def sessions(queue):
     return await asyncio.to_thread(look)
 
 
-async def no_session_is_left(queue):
+async def no_session_is_left(queue: Queue) -> None:
     """A server ends a session a little after its client."""
 
-    async def none():
+    async def none() -> Any:
         return not await sessions(queue)
 
     await eventually(none)
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
+async def test_connections_of_a_pool_end_with_the_transport(queue: Queue, pools: Any) -> None:
     mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
     assert await sessions(queue)
@@ -351,7 +366,7 @@ async def test_connections_of_a_pool_end_with_the_transport(queue, pools):
 
 @pytest.mark.twins("async")
 @pytest.mark.backends("postgres")
-async def test_connections_that_are_opened_while_the_transport_closes_end_too(queue, pools):
+async def test_connections_that_are_opened_while_the_transport_closes_end_too(queue: Queue, pools: Any) -> None:
     mine = await queue.another(url=named(pools, queue))
     lender = mine.transport._executor._lender
     await lender._discard(lender._pool)  # as after a break
@@ -366,7 +381,7 @@ async def test_connections_that_are_opened_while_the_transport_closes_end_too(qu
 @pytest.mark.twins("async")
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
-async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue, pools, turns):
+async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue: Queue, pools: Any, turns: Any) -> None:
     mine = await queue.another(url=named(pools, queue))
     await asyncio.gather(*(mine.claim("w", LONG) for _ in range(5)))
     closing = asyncio.ensure_future(mine.transport.close())
@@ -381,13 +396,15 @@ async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue,
 @pytest.mark.twins("sync")
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("step", ["is_stale", "put"])
-async def test_connections_are_not_lost_by_an_interrupt(queue, pools, monkeypatch, step):
+async def test_connections_are_not_lost_by_an_interrupt(
+    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, step: Any
+) -> None:
     """Ctrl-C between the statement and the pool. Guards against a place in the pool that nobody gives back."""
     one = await queue.another(url=pools["own"](), max_connections=1, timeout=2)
     await one.publish("g", 0)
     original, struck = getattr(Spares, step), []
 
-    def interrupted(self, *arguments):
+    def interrupted(self, *arguments: Any) -> Any:
         answer = original(*arguments) if step == "is_stale" else original(self, *arguments)
         if not struck:
             struck.append(step)
@@ -403,12 +420,14 @@ async def test_connections_are_not_lost_by_an_interrupt(queue, pools, monkeypatc
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_that_nobody_has_used_for_long_are_opened_anew(queue, pools, monkeypatch):
+async def test_connections_that_nobody_has_used_for_long_are_opened_anew(
+    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is between client and server forgets a silent connection, and tells neither."""
     mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
 
-    async def one():  # that which tried the URL out ends a little later
+    async def one() -> Any:  # that which tried the URL out ends a little later
         return len(await sessions(queue)) == 1
 
     await eventually(one)
@@ -418,7 +437,7 @@ async def test_connections_that_nobody_has_used_for_long_are_opened_anew(queue, 
     monkeypatch.setattr("fairlane.backends.postgres.spares.IDLE_SECONDS", 0.0)
     await mine.publish("g", 3)
 
-    async def others():
+    async def others() -> Any:
         now = await sessions(queue)
         return now and not now & before
 
@@ -427,7 +446,7 @@ async def test_connections_that_nobody_has_used_for_long_are_opened_anew(queue, 
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_may_send_text_as_they_like(queue, queues, pools):
+async def test_connections_may_send_text_as_they_like(queue: Queue, queues: Queues, pools: Any) -> None:
     """An application may have taught psycopg to send every str as `text`, which is neither json nor uuid."""
     from psycopg.types.string import StrDumper
 
@@ -446,7 +465,7 @@ async def test_connections_may_send_text_as_they_like(queue, queues, pools):
 @pytest.mark.twins("sync")
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("state", ["57014", "55P03", "25P03", "25P04", "57P04", "58030", "XX000", "XX001"])
-async def test_connections_whose_server_gives_up_are_one_typed_error(queue, state):
+async def test_connections_whose_server_gives_up_are_one_typed_error(queue: Queue, state: Any) -> None:
     """As the server itself would say it: by its code, whatever the words."""
     import psycopg
 

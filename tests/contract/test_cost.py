@@ -1,17 +1,20 @@
 """Promise 7: cost does not grow with the queue, and a drained group leaves nothing behind."""
 
+from __future__ import annotations
+
 import statistics
 import time
+from typing import Any
 
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue, Queues
 
 pytestmark = pytest.mark.promise(7)
 
 
 @pytest.mark.cluster
-async def test_cost_a_drained_group_leaves_nothing_behind(queue):
+async def test_cost_a_drained_group_leaves_nothing_behind(queue: Queue) -> None:
     """After every kind of life that a message may have."""
     for number in range(3):
         await queue.publish("acked", number, dedup_id=f"d{number}")
@@ -34,7 +37,7 @@ async def test_cost_a_drained_group_leaves_nothing_behind(queue):
 
 
 @pytest.mark.cluster
-async def test_cost_many_drained_groups_leave_nothing_behind(queue):
+async def test_cost_many_drained_groups_leave_nothing_behind(queue: Queue) -> None:
     """10,000 groups; guards against rows, keys, index entries or dedup ids that stay when a group is drained."""
     count = min(10_000, queue.caps.tested_messages)
     await queue.fill([(f"group-{n}", n) for n in range(count)])
@@ -46,7 +49,7 @@ async def test_cost_many_drained_groups_leave_nothing_behind(queue):
     assert await queue.leftovers() == {}
 
 
-async def drain_some(queue, count):
+async def drain_some(queue: Queue, count: Any) -> Any:
     done = []
     for _ in range(count):
         lease = await queue.get()
@@ -56,7 +59,7 @@ async def drain_some(queue, count):
 
 
 @pytest.mark.parametrize("crowd", ["ready", "leased", "parked", "low", "backlog"])
-async def test_cost_of_a_cycle_does_not_grow_with_the_queue(queues, crowd):
+async def test_cost_of_a_cycle_does_not_grow_with_the_queue(queues: Queues, crowd: Any) -> None:
     """Medians of interleaved cycles beside 50 and beside many; a scan would cost many times more, not a bit more."""
     many = min(5_000, queues.kit.caps.tested_messages // 2)
     if crowd == "low" and not queues.kit.caps.priorities:
@@ -79,7 +82,7 @@ async def test_cost_of_a_cycle_does_not_grow_with_the_queue(queues, crowd):
     assert many_ < 4 * few + 0.002, f"{few * 1e3:.2f} ms beside 50, {many_ * 1e3:.2f} ms beside {many}"
 
 
-async def fill_with(queue, crowd, size):
+async def fill_with(queue: Queue, crowd: Any, size: Any) -> None:
     if crowd == "backlog":
         await queue.fill([("own", number) for number in range(size)])
         return

@@ -1,14 +1,16 @@
 """Promise 8: attempts counts the deliveries of this message."""
 
+from __future__ import annotations
+
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue
 
 pytestmark = pytest.mark.promise(8)
 
 
 @pytest.mark.cluster
-async def test_delivery_count_grows_by_one_with_every_claim_of_the_message(queue):
+async def test_delivery_count_grows_by_one_with_every_claim_of_the_message(queue: Queue) -> None:
     await queue.publish("g", 1)
     attempts = []
     for way in ("nack", "expire", "park", "extend and nack", "nack"):
@@ -24,7 +26,7 @@ async def test_delivery_count_grows_by_one_with_every_claim_of_the_message(queue
     assert attempts == [1, 2, 3, 4, 5]
 
 
-async def test_delivery_count_of_the_next_message_starts_at_one(queue):
+async def test_delivery_count_of_the_next_message_starts_at_one(queue: Queue) -> None:
     """Guards against a count that belongs to the group."""
     await queue.publish("g", 1)
     await queue.publish("g", 2)
@@ -36,7 +38,7 @@ async def test_delivery_count_of_the_next_message_starts_at_one(queue):
     assert (await queue.get()).attempts == 1
 
 
-async def test_delivery_count_starts_at_one_in_a_refilled_group(queue):
+async def test_delivery_count_starts_at_one_in_a_refilled_group(queue: Queue) -> None:
     for number in range(2):
         await queue.publish("g", number)
         await queue.nack(await queue.get())
@@ -45,7 +47,7 @@ async def test_delivery_count_starts_at_one_in_a_refilled_group(queue):
         await queue.ack(lease)
 
 
-async def test_delivery_count_starts_at_one_after_an_expired_lease_was_acked(queue):
+async def test_delivery_count_starts_at_one_after_an_expired_lease_was_acked(queue: Queue) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2)
     lease = await queue.get(visibility=SHORT)
@@ -56,7 +58,7 @@ async def test_delivery_count_starts_at_one_after_an_expired_lease_was_acked(que
     assert (await queue.get()).attempts == 1
 
 
-async def test_delivery_count_is_not_changed_by_extend_or_refused_calls(queue):
+async def test_delivery_count_is_not_changed_by_extend_or_refused_calls(queue: Queue) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     assert (await queue.extend(lease, LONG)).attempts == 1

@@ -1,21 +1,24 @@
 """Promise 10: JSON values come back equal, type by type; everything else is refused before it is written."""
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 import decimal
 import enum
 import json
 import math
+from typing import Any
 
 import pytest
 
 from fairlane import EventDecodingError, EventEncodingError, EventTooLarge, JsonCodec
-from tests.harness import LONG
+from tests.harness import LONG, Queue, Queues
 
 pytestmark = pytest.mark.promise(10)
 
 
-def nested(depth, leaf=1):
+def nested(depth: Any, leaf: int = 1) -> Any:
     value = leaf
     for level in range(depth):
         value = [value] if level % 2 else {"k": value}
@@ -69,7 +72,7 @@ GOOD = {
 }
 
 
-def exactly(left, right):
+def exactly(left: Any, right: Any) -> Any:
     """Equal, and of equal types all the way down; 1, 1.0 and True are different, and so are 0.0 and -0.0."""
     if type(left) is not type(right):
         return False
@@ -83,7 +86,7 @@ def exactly(left, right):
 
 
 @pytest.mark.cluster
-async def test_events_come_back_equal_type_by_type(queue):
+async def test_events_come_back_equal_type_by_type(queue: Queue) -> None:
     for name, event in GOOD.items():
         await queue.publish(name, event)
     wrong = []
@@ -98,7 +101,7 @@ async def test_events_come_back_equal_type_by_type(queue):
     assert seen == list(GOOD) if queue.caps.fairness else sorted(seen) == sorted(GOOD)
 
 
-async def test_events_of_five_megabytes_come_back(queue):
+async def test_events_of_five_megabytes_come_back(queue: Queue) -> None:
     size = min(5_000_000, queue.caps.max_event_bytes - 1000)
     event = {"text": "ab\N{SNOWMAN}c\0" * (size // 13), "list": list(range(1000))}
     await queue.publish("g", event)
@@ -118,7 +121,7 @@ class Point:
     x: int = 1
 
 
-def loop():
+def loop() -> Any:
     value = []
     value.append(value)
     return value
@@ -156,7 +159,7 @@ BAD = {
 
 
 @pytest.mark.cluster
-async def test_events_that_are_not_json_are_refused_before_anything_is_written(queue):
+async def test_events_that_are_not_json_are_refused_before_anything_is_written(queue: Queue) -> None:
     for name, event in BAD.items():
         with pytest.raises(EventEncodingError) as caught:  # the local `name` says which
             await queue.publish("g", event, dedup_id=name)
@@ -166,7 +169,7 @@ async def test_events_that_are_not_json_are_refused_before_anything_is_written(q
     assert (await queue.get()).seq == first
 
 
-async def test_events_that_are_too_long_are_refused_before_anything_is_written(queue):
+async def test_events_that_are_too_long_are_refused_before_anything_is_written(queue: Queue) -> None:
     limit = queue.caps.max_event_bytes
     with pytest.raises(EventTooLarge) as caught:
         await queue.publish("g", "x" * limit)
@@ -177,10 +180,10 @@ async def test_events_that_are_too_long_are_refused_before_anything_is_written(q
 class Text:
     """A codec that writes JSON its own way, and reads nothing into it."""
 
-    def encode(self, event):
+    def encode(self, event: Any) -> Any:
         return event
 
-    def decode(self, text):
+    def decode(self, text: str) -> Any:
         return text
 
 
@@ -199,7 +202,7 @@ VERBATIM = [
 
 
 @pytest.mark.cluster
-async def test_events_no_procedure_decodes_and_encodes_them_again(queues):
+async def test_events_no_procedure_decodes_and_encodes_them_again(queues: Queues) -> None:
     """Spaces, order and number of keys, and forms of numbers survive: the text comes back as it was sent."""
     queue = await queues.make(codec=Text())
     for text in VERBATIM:
@@ -210,14 +213,14 @@ async def test_events_no_procedure_decodes_and_encodes_them_again(queues):
 class PointCodec:
     """What an application with models of its own would plug in."""
 
-    def encode(self, event):
+    def encode(self, event: Any) -> Any:
         return json.dumps({"x": event.x})
 
-    def decode(self, text):
+    def decode(self, text: str) -> Any:
         return Point(**json.loads(text))
 
 
-async def test_events_a_codec_plugs_in(queues):
+async def test_events_a_codec_plugs_in(queues: Queues) -> None:
     queue = await queues.make(codec=PointCodec())
     await queue.publish("g", Point(7))
     if queue.caps.inspect_messages:
@@ -228,7 +231,7 @@ async def test_events_a_codec_plugs_in(queues):
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", "[1,]", "'a'", "\ud800", '"\ud800"', b"1", None, 7])
-async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues, text):
+async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues: Queues, text: str) -> None:
     queue = await queues.make(codec=Text())
     with pytest.raises(EventEncodingError):
         await queue.publish("g", text)
@@ -238,20 +241,20 @@ async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues, text)
 class Odd(str):
     """What drivers may ask a text for."""
 
-    def encode(self, *args, **kwargs):
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
         return b"1"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "2"
 
 
-async def test_events_a_codec_may_make_a_kind_of_str(queues):
+async def test_events_a_codec_may_make_a_kind_of_str(queues: Queues) -> None:
     queue = await queues.make(codec=Text())
     await queue.publish("g", Odd('"é"'))
     assert await queue.drain() == [("g", '"é"')]
 
 
-async def test_events_an_error_of_the_codec_is_an_encoding_error(queues):
+async def test_events_an_error_of_the_codec_is_an_encoding_error(queues: Queues) -> None:
     queue = await queues.make(codec=PointCodec())
     with pytest.raises(EventEncodingError) as caught:
         await queue.publish("g", "no point")
@@ -259,7 +262,7 @@ async def test_events_an_error_of_the_codec_is_an_encoding_error(queues):
     assert await queue.leftovers() == {}
 
 
-async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue):
+async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue: Queue) -> None:
     """The lease is held: the worker can discard the message, or park it for somebody who can read it."""
     other = await queue.another(codec=PointCodec())
     await queue.publish("g", "no point")
@@ -277,14 +280,14 @@ async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue):
     assert [event for _, event in await queue.drain()] == ["next"]
 
 
-async def test_events_inspection_shows_what_cannot_be_decoded(queue):
+async def test_events_inspection_shows_what_cannot_be_decoded(queue: Queue) -> None:
     other = await queue.another(codec=PointCodec())
     await queue.publish("g", "no point")
     if other.caps.inspect_messages:
         assert (await other.messages("g"))[0].event == '"no point"'
 
 
-def test_events_the_default_codec_is_strict_in_both_directions():
+def test_events_the_default_codec_is_strict_in_both_directions() -> None:
     codec = JsonCodec()
     for text in ("NaN", "Infinity", "-Infinity", "[NaN]", "", "{", "'a'"):
         with pytest.raises(ValueError):

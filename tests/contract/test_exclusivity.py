@@ -1,23 +1,26 @@
 """Promise 2: at most one message of a group is in flight, and nobody gets a false None."""
 
+from __future__ import annotations
+
 import asyncio
+from typing import Any
 
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue
 
 pytestmark = pytest.mark.promise(2)
 
 
 @pytest.mark.cluster
-async def test_exclusivity_one_message_of_a_group_is_in_flight(queue):
+async def test_exclusivity_one_message_of_a_group_is_in_flight(queue: Queue) -> None:
     for number in range(5):
         await queue.publish("only", number)
     got = await asyncio.gather(*(queue.claim(f"w{n}", LONG) for n in range(8)))
     assert [lease.event for lease in got if lease] == [0]
 
 
-async def test_exclusivity_a_claim_says_none_when_nothing_is_deliverable(queue):
+async def test_exclusivity_a_claim_says_none_when_nothing_is_deliverable(queue: Queue) -> None:
     assert await queue.claim("w", LONG) is None
     await queue.publish("leased", 1)
     await queue.publish("parked", 1)
@@ -28,7 +31,7 @@ async def test_exclusivity_a_claim_says_none_when_nothing_is_deliverable(queue):
     assert await queue.claim("w", LONG) is None
 
 
-async def test_exclusivity_an_expired_lease_is_recovered_by_one_of_many(queue):
+async def test_exclusivity_an_expired_lease_is_recovered_by_one_of_many(queue: Queue) -> None:
     """Guards against recovery in two steps, where two claimers could both find the lease over."""
     for number in range(3):
         await queue.publish("only", number)
@@ -38,7 +41,7 @@ async def test_exclusivity_an_expired_lease_is_recovered_by_one_of_many(queue):
 
 
 @pytest.mark.parametrize("claimers", [1, 8])
-async def test_exclusivity_as_many_free_groups_as_claimers_give_each_its_own(queue, claimers):
+async def test_exclusivity_as_many_free_groups_as_claimers_give_each_its_own(queue: Queue, claimers: Any) -> None:
     for n in range(claimers):
         await queue.publish(f"g{n}", n)
     got = await asyncio.gather(*(queue.claim(f"w{n}", LONG) for n in range(claimers)))
@@ -48,7 +51,7 @@ async def test_exclusivity_as_many_free_groups_as_claimers_give_each_its_own(que
 
 @pytest.mark.cluster
 @pytest.mark.lacks("claim_wait")  # a claim that looks for a while only is declared to miss groups behind a backlog
-async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_false_none(queue):
+async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_false_none(queue: Queue) -> None:
     """8 claimers, 30 groups of 200 messages: whoever looks through a window of candidates, or skips rows that
     somebody else has locked for a moment only, says None or gives one group to two workers here."""
     groups = [f"group-{n}" for n in range(30)]
@@ -57,7 +60,7 @@ async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_fals
     transports = [queue, *[await queue.another() for _ in range(3)]]
     barrier = asyncio.Barrier(8)
 
-    async def worker(number):
+    async def worker(number: Any) -> Any:
         mine = transports[number % len(transports)]
         found = []
         for _ in range(20):
@@ -77,13 +80,13 @@ async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_fals
     assert len(set(everything)) == len(everything) == 160, "a message was delivered twice"
 
 
-async def test_exclusivity_groups_that_move_while_others_look_give_no_false_none(queue):
+async def test_exclusivity_groups_that_move_while_others_look_give_no_false_none(queue: Queue) -> None:
     """As many groups as claimers, all of them claimed and given back all the time: one is always free."""
     claimers, rounds = 8, 25
     await queue.fill([(f"g{n}", n) for n in range(claimers)])
     held: set[str] = set()
 
-    async def worker(number):
+    async def worker(number: Any) -> Any:
         misses = 0
         for _ in range(rounds):
             lease = await queue.claim(f"w{number}", LONG)

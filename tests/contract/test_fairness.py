@@ -1,11 +1,14 @@
 """Promise 5: whoever has waited longest, new groups with a head start; ties by the order of events, not by name."""
 
+from __future__ import annotations
+
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue, Queues
 
 pytestmark = [pytest.mark.promise(5), pytest.mark.needs("fairness")]
 
@@ -17,7 +20,7 @@ HOUR = 3600
 
 
 @pytest.mark.cluster
-async def test_fairness_new_groups_go_in_the_order_of_their_first_publish(queue):
+async def test_fairness_new_groups_go_in_the_order_of_their_first_publish(queue: Queue) -> None:
     for name in NAMES:
         await queue.publish(name, 1)
     for name in sorted(NAMES):
@@ -26,7 +29,7 @@ async def test_fairness_new_groups_go_in_the_order_of_their_first_publish(queue)
 
 
 @pytest.mark.needs("head_start")
-async def test_fairness_a_new_group_goes_before_those_served_within_the_head_start(queues):
+async def test_fairness_a_new_group_goes_before_those_served_within_the_head_start(queues: Queues) -> None:
     queue = await queues.make(head_start=HOUR)
     for name in NAMES[:3]:
         await queue.publish(name, 1)
@@ -38,7 +41,7 @@ async def test_fairness_a_new_group_goes_before_those_served_within_the_head_sta
 
 
 @pytest.mark.needs("head_start")
-async def test_fairness_a_refilled_group_is_new_again(queues):
+async def test_fairness_a_refilled_group_is_new_again(queues: Queues) -> None:
     queue = await queues.make(head_start=HOUR)
     await queue.publish("drained", 1)
     await queue.ack(await queue.get())
@@ -50,7 +53,7 @@ async def test_fairness_a_refilled_group_is_new_again(queues):
 
 
 @pytest.mark.parametrize("way", ["ack", "nack", "expiry"])
-async def test_fairness_a_served_group_goes_to_the_back(queue, way):
+async def test_fairness_a_served_group_goes_to_the_back(queue: Queue, way: Any) -> None:
     for name in NAMES[:4]:
         await queue.publish(name, 1)
         await queue.publish(name, 2)
@@ -67,7 +70,7 @@ async def test_fairness_a_served_group_goes_to_the_back(queue, way):
     assert await queue.line() == [lease.group_id for lease in order]
 
 
-async def test_fairness_the_place_is_the_end_of_a_lease_not_its_claim(queue):
+async def test_fairness_the_place_is_the_end_of_a_lease_not_its_claim(queue: Queue) -> None:
     """Guards against an order by the time of the claim: A was claimed first and finished last."""
     for name in ("A", "B"):
         await queue.publish(name, 1)
@@ -79,7 +82,7 @@ async def test_fairness_the_place_is_the_end_of_a_lease_not_its_claim(queue):
     assert await queue.line() == ["B", "A"]
 
 
-async def test_fairness_an_expired_lease_stands_at_the_time_of_its_expiry(queue):
+async def test_fairness_an_expired_lease_stands_at_the_time_of_its_expiry(queue: Queue) -> None:
     """Not at the time of its claim, nor in front of everything as something urgent."""
     for name in ("expires", "before", "after"):
         await queue.publish(name, 1)
@@ -97,7 +100,7 @@ async def test_fairness_an_expired_lease_stands_at_the_time_of_its_expiry(queue)
         assert line == ["before", "expires", "after"]
 
 
-async def test_fairness_a_parked_group_stands_at_the_end_of_its_delay(queue):
+async def test_fairness_a_parked_group_stands_at_the_end_of_its_delay(queue: Queue) -> None:
     for name in ("parked", "other"):
         await queue.publish(name, 1)
         await queue.publish(name, 2)
@@ -108,7 +111,7 @@ async def test_fairness_a_parked_group_stands_at_the_end_of_its_delay(queue):
     assert await queue.line() == ["parked", "other"]
 
 
-async def test_fairness_a_publish_does_not_move_a_group(queue):
+async def test_fairness_a_publish_does_not_move_a_group(queue: Queue) -> None:
     for name in ("A", "B"):
         await queue.publish(name, 1)
         await queue.publish(name, 2)
@@ -120,7 +123,7 @@ async def test_fairness_a_publish_does_not_move_a_group(queue):
 
 
 @pytest.mark.parametrize("operation", ["ack", "nack"])
-async def test_fairness_groups_served_within_one_tick_go_in_the_order_of_events(queue, operation):
+async def test_fairness_groups_served_within_one_tick_go_in_the_order_of_events(queue: Queue, operation: Any) -> None:
     """As fast as one caller can: whoever keeps milliseconds, or breaks ties by name, mixes these up."""
     names = [f"{n:03}" for n in range(99, -1, -1)]
     await queue.fill([(name, number) for number in range(3) for name in names])
@@ -131,7 +134,7 @@ async def test_fairness_groups_served_within_one_tick_go_in_the_order_of_events(
             await getattr(queue, operation)(lease)
 
 
-async def test_fairness_a_backlog_with_a_leased_head_hides_nobody(queue):
+async def test_fairness_a_backlog_with_a_leased_head_hides_nobody(queue: Queue) -> None:
     """2,000 messages of one group in front of one other group: guards against scanning messages in a window."""
     await queue.fill([("backlog", number) for number in range(min(2000, queue.caps.tested_messages))])
     await queue.publish("other", 1)
@@ -144,7 +147,7 @@ async def test_fairness_a_backlog_with_a_leased_head_hides_nobody(queue):
     assert (await queue.get()).event == 1
 
 
-async def test_fairness_a_backlog_does_not_monopolise_workers(queue):
+async def test_fairness_a_backlog_does_not_monopolise_workers(queue: Queue) -> None:
     await queue.fill([("backlog", number) for number in range(300)])
     await queue.fill([("small", number) for number in range(5)])
     served = []
@@ -158,7 +161,9 @@ async def test_fairness_a_backlog_does_not_monopolise_workers(queue):
 @pytest.mark.needs("head_start")
 @pytest.mark.cluster
 @pytest.mark.parametrize("head_start", [None, 0.3, 0])
-async def test_fairness_a_new_group_goes_behind_one_that_has_waited_longer_than_the_head_start(queues, head_start):
+async def test_fairness_a_new_group_goes_behind_one_that_has_waited_longer_than_the_head_start(
+    queues: Queues, head_start: Any
+) -> None:
     """None is the default, one second."""
     queue = await queues.make(head_start=head_start)
     await queue.publish("served", 1)
@@ -170,7 +175,7 @@ async def test_fairness_a_new_group_goes_behind_one_that_has_waited_longer_than_
     assert await queue.line() == ["served", "new"]
 
 
-async def test_fairness_the_head_start_is_a_second_by_default(queue):
+async def test_fairness_the_head_start_is_a_second_by_default(queue: Queue) -> None:
     """The other side of the test above: guards against a shorter one."""
     for number in range(20):
         old, new = f"old-{number}", f"new-{number}"
@@ -190,7 +195,9 @@ async def test_fairness_the_head_start_is_a_second_by_default(queue):
 
 @pytest.mark.needs("head_start")
 @pytest.mark.cluster
-async def test_fairness_groups_drained_and_refilled_hold_a_backlog_back_for_the_head_start_at_most(queues):
+async def test_fairness_groups_drained_and_refilled_hold_a_backlog_back_for_the_head_start_at_most(
+    queues: Queues,
+) -> None:
     """Guards against starvation: with new groups before all served ones, the backlog would be served once."""
     head_start = 0.25
     queue = await queues.make(head_start=head_start)
@@ -218,7 +225,7 @@ async def test_fairness_groups_drained_and_refilled_hold_a_backlog_back_for_the_
 
 
 @pytest.mark.needs("head_start")
-async def test_fairness_with_always_new_groups_go_before_all_served_ones_for_ever(queues):
+async def test_fairness_with_always_new_groups_go_before_all_served_ones_for_ever(queues: Queues) -> None:
     queue = await queues.make(head_start="always")
     await queue.publish("served", 1)
     await queue.publish("served", 2)
@@ -236,7 +243,7 @@ async def test_fairness_with_always_new_groups_go_before_all_served_ones_for_eve
 
 @pytest.mark.needs("head_start")
 @pytest.mark.cluster
-async def test_fairness_without_a_head_start_there_is_one_time_line(queues):
+async def test_fairness_without_a_head_start_there_is_one_time_line(queues: Queues) -> None:
     queue = await queues.make(head_start=0)
     await queue.publish("served", 1)
     await queue.publish("served", 2)
@@ -250,7 +257,7 @@ async def test_fairness_without_a_head_start_there_is_one_time_line(queues):
 
 
 @pytest.mark.needs("head_start")
-async def test_fairness_without_a_head_start_nobody_waits_for_new_groups(queues):
+async def test_fairness_without_a_head_start_nobody_waits_for_new_groups(queues: Queues) -> None:
     """A steady stream of new groups, each made just before a claim."""
     queue = await queues.make(head_start=0)
     for number in range(4):
@@ -266,7 +273,9 @@ async def test_fairness_without_a_head_start_nobody_waits_for_new_groups(queues)
 
 @pytest.mark.needs("head_start")
 @pytest.mark.parametrize("head_start", [0, 0.3, "always"])
-async def test_fairness_new_groups_made_within_one_tick_keep_the_order_of_their_publishes(queues, head_start):
+async def test_fairness_new_groups_made_within_one_tick_keep_the_order_of_their_publishes(
+    queues: Queues, head_start: Any
+) -> None:
     queue = await queues.make(head_start=head_start)
     names = [f"{n:03}" for n in range(60, 0, -1)]
     for name in names:

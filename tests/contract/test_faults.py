@@ -1,13 +1,18 @@
 """Promise 9 and what surrounds it: lost answers, broken connections, full and restarted servers, killed workers."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlane import BackendFull, BackendUnavailable, LeaseLost
-from tests.harness import LONG, SHORT, eventually
+from tests.harness import LONG, SHORT, Queue, Queues, eventually
 from tests.harness.processes import OtherProcess
 
 pytestmark = pytest.mark.promise(9)
@@ -22,14 +27,14 @@ SERVERS = {
 own_server = [pytest.mark.backends(*SERVERS), pytest.mark.xdist_group("own-servers")]
 
 
-def with_own_server(test):
+def with_own_server(test: Any) -> Any:
     for mark in own_server:
         test = mark(test)
     return test
 
 
 @pytest.fixture
-async def own(queues, servers):
+async def own(queues: Queues, servers: Any) -> AsyncIterator[Any]:
     """A queue on a server of our own, and that server."""
     server = servers(*SERVERS[queues.kit.backend])
     queues.kit.server_url = server.url
@@ -38,7 +43,7 @@ async def own(queues, servers):
     server.start()
 
 
-async def break_connections(queue, server):
+async def break_connections(queue: Queue, server: Any) -> None:
     """Break every connection to the server but our own."""
     if queue.caps.backend == "libsql":
         pytest.skip("sqld breaks no connections when asked to: tests/backends/libsql does it on the way")
@@ -57,7 +62,7 @@ async def break_connections(queue, server):
             await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-async def one_error_at_most(operation, *, patience=0.0):
+async def one_error_at_most(operation: Any, *, patience: float = 0.0) -> Any:
     """Call until it works: at most one typed error, or for `patience` seconds while the server starts."""
     end = asyncio.get_running_loop().time() + patience
     errors = 0
@@ -71,7 +76,7 @@ async def one_error_at_most(operation, *, patience=0.0):
         await asyncio.sleep(0.02)
 
 
-async def finish(queue, lease):
+async def finish(queue: Queue, lease: Any) -> None:
     """Ack; after an error, `LeaseLost` means that it was done."""
     with contextlib.suppress(LeaseLost):
         await one_error_at_most(lambda: queue.ack(lease))
@@ -79,7 +84,7 @@ async def finish(queue, lease):
 
 @with_own_server
 @pytest.mark.parametrize("how", ["broken", "restarted", "crashed"])
-async def test_faults_between_claim_and_ack_are_one_typed_error_at_most(own, how):
+async def test_faults_between_claim_and_ack_are_one_typed_error_at_most(own: Any, how: Any) -> None:
     queue, server = own
     for number in range(4):
         await queue.publish("g", number)
@@ -102,7 +107,7 @@ async def test_faults_between_claim_and_ack_are_one_typed_error_at_most(own, how
 
 
 @with_own_server
-async def test_faults_while_the_server_is_down_are_typed_and_nothing_is_lost(own):
+async def test_faults_while_the_server_is_down_are_typed_and_nothing_is_lost(own: Any) -> None:
     queue, server = own
     await queue.publish("g", 1, dedup_id="kept")
     lease = await queue.get()
@@ -126,7 +131,7 @@ async def test_faults_while_the_server_is_down_are_typed_and_nothing_is_lost(own
 
 
 @with_own_server
-async def test_faults_a_transport_waits_for_a_server_that_is_not_up_yet(own):
+async def test_faults_a_transport_waits_for_a_server_that_is_not_up_yet(own: Any) -> None:
     queue, server = own
     await asyncio.to_thread(server.stop)
     opening = asyncio.ensure_future(queue.another(startup_timeout=20))
@@ -139,7 +144,7 @@ async def test_faults_a_transport_waits_for_a_server_that_is_not_up_yet(own):
 
 
 @with_own_server
-async def test_faults_under_way_lose_nothing_that_was_accepted(own):
+async def test_faults_under_way_lose_nothing_that_was_accepted(own: Any) -> None:
     """Connections break again and again under publishers and workers."""
     queue, server = own
     accepted: set[int] = set()
@@ -147,7 +152,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own):
     done: set[int] = set()
     publishing = True
 
-    async def publisher(number):
+    async def publisher(number: Any) -> None:
         for n in range(number, 240, 3):
             tried.add(n)
             try:
@@ -156,7 +161,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own):
             except BackendUnavailable:
                 continue
 
-    async def worker(number):
+    async def worker(number: Any) -> None:
         lease = None
         while publishing or not accepted <= done:
             try:
@@ -171,7 +176,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own):
             except LeaseLost:
                 continue
 
-    async def breaker():
+    async def breaker() -> None:
         for _ in range(5):
             await asyncio.sleep(0.08)
             await break_connections(queue, server)
@@ -185,13 +190,13 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own):
     assert await queue.leftovers() == {}
 
 
-async def drained(queue):
+async def drained(queue: Queue) -> Any:
     await queue.drain()
     return (await queue.status()).messages == 0
 
 
 @pytest.mark.promise(3)
-async def test_faults_a_killed_worker_loses_only_its_lease(queue):
+async def test_faults_a_killed_worker_loses_only_its_lease(queue: Queue) -> None:
     """SIGKILL between claim and ack: nobody tells the server, and no sweeper runs."""
     if queue.caps.reach == "process":
         pytest.skip("declared: a queue in memory has no other process")
@@ -209,7 +214,7 @@ async def test_faults_a_killed_worker_loses_only_its_lease(queue):
     assert await queue.drain() == [("g", 2)]
 
 
-async def claimable(queue):
+async def claimable(queue: Queue) -> Any:
     if not queue.caps.exact_counts:
         return not (await queue.status()).in_flight
     return (await queue.status()).ready
@@ -218,7 +223,7 @@ async def claimable(queue):
 @pytest.mark.backends("redis")
 @pytest.mark.xdist_group("own-servers")
 @pytest.mark.promise(7)
-async def test_faults_redis_at_maxmemory_still_drains(queues, servers):
+async def test_faults_redis_at_maxmemory_still_drains(queues: Queues, servers: Any) -> None:
     """Publishing is refused with a typed error and adds nothing; claim, extend, nack and ack go on."""
     queues.kit.server_url = servers("redis", "--maxmemory", "12mb").url
     queue = await queues.make()
@@ -241,11 +246,11 @@ async def test_faults_redis_at_maxmemory_still_drains(queues, servers):
 
 
 @pytest.mark.backends("sqlite")
-async def test_faults_a_locked_file_is_waited_for(queue, folder):
+async def test_faults_a_locked_file_is_waited_for(queue: Queue, folder: Path) -> None:
     """Another program holds the write lock for a while: every operation waits, and none fails."""
     other = sqlite3.connect(folder / "queue.db", isolation_level=None, check_same_thread=False)
 
-    async def behind(operation):
+    async def behind(operation: Any) -> Any:
         other.execute("begin immediate")
         waiting = asyncio.ensure_future(operation)
         await asyncio.sleep(0.1)
@@ -263,7 +268,9 @@ async def test_faults_a_locked_file_is_waited_for(queue, folder):
 
 
 @pytest.mark.backends("sqlite")
-async def test_faults_a_file_that_stays_locked_is_a_typed_error_and_nothing_is_changed(queue, folder):
+async def test_faults_a_file_that_stays_locked_is_a_typed_error_and_nothing_is_changed(
+    queue: Queue, folder: Path
+) -> None:
     impatient = await queue.another(busy_timeout=0.1)
     await impatient.publish("g", 1)
     lease = await impatient.get()
@@ -283,7 +290,9 @@ async def test_faults_a_file_that_stays_locked_is_a_typed_error_and_nothing_is_c
 
 
 @pytest.mark.backends("sqlite")
-async def test_faults_a_full_file_is_a_typed_error_and_can_be_drained(queue, queues, folder):
+async def test_faults_a_full_file_is_a_typed_error_and_can_be_drained(
+    queue: Queue, queues: Queues, folder: Path
+) -> None:
     """SQLITE_FULL, as from a full disk: publishing fails and adds nothing, and what is there can be worked off."""
     await queue.fill([(f"g{n}", "x" * 500) for n in range(50)])
     if queue.twin == "sync":

@@ -1,8 +1,12 @@
 """Promise 11: any text is a group id and a worker id, compared byte for byte."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 
 pytestmark = pytest.mark.promise(11)
 
@@ -91,12 +95,12 @@ GROUPS = [
 ]
 
 
-def test_ids_the_table_has_no_equal_ones():
+def test_ids_the_table_has_no_equal_ones() -> None:
     assert len(set(GROUPS)) == len(GROUPS)
 
 
 @pytest.mark.cluster
-async def test_ids_of_groups_are_compared_byte_for_byte(queue):
+async def test_ids_of_groups_are_compared_byte_for_byte(queue: Queue) -> None:
     """Each is a group of its own, with its own two messages, and comes back as it went in."""
     await queue.fill([(group, number) for number in range(2) for group in GROUPS])
     expected = {group: [0, 1] for group in GROUPS}
@@ -119,7 +123,7 @@ async def test_ids_of_groups_are_compared_byte_for_byte(queue):
     assert await queue.leftovers() == {}
 
 
-async def test_ids_of_groups_are_published_and_inspected_as_they_are(queue):
+async def test_ids_of_groups_are_published_and_inspected_as_they_are(queue: Queue) -> None:
     for group in GROUPS:
         await queue.publish(group, group)
     if queue.caps.inspect_messages:
@@ -129,7 +133,7 @@ async def test_ids_of_groups_are_published_and_inspected_as_they_are(queue):
             assert [row.event for row in await queue.messages(group)] == [group]
 
 
-async def test_ids_of_workers_are_kept_as_they_are(queue):
+async def test_ids_of_workers_are_kept_as_they_are(queue: Queue) -> None:
     await queue.publish("g", 1)
     for worker in [*GROUPS[::3], "w" * 512]:
         lease = await queue.get(worker)
@@ -139,7 +143,7 @@ async def test_ids_of_workers_are_kept_as_they_are(queue):
 
 
 @pytest.mark.parametrize("size", [0, 1, 511])
-async def test_ids_that_begin_alike_do_not_run_into_each_other(queue, size):
+async def test_ids_that_begin_alike_do_not_run_into_each_other(queue: Queue, size: Any) -> None:
     """Guards against keys made by joining an id and a number without a separator."""
     prefix = "x" * size
     groups = (

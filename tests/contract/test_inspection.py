@@ -1,16 +1,19 @@
 """The figures that operators see: they must agree with what the operations do, and change nothing."""
 
+from __future__ import annotations
+
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue
 
 pytestmark = pytest.mark.needs("inspect_messages")
 
 
 @pytest.mark.cluster
-async def test_inspection_of_an_empty_queue(queue):
+async def test_inspection_of_an_empty_queue(queue: Queue) -> None:
     status = await queue.status()
     assert (status.queue, status.groups, status.ready, status.in_flight, status.parked) == (queue.name, 0, 0, 0, 0)
     assert (status.messages, status.oldest_seconds) == (0, None)
@@ -18,7 +21,7 @@ async def test_inspection_of_an_empty_queue(queue):
     assert list(await queue.messages("nothing")) == []
 
 
-async def populate(queue):
+async def populate(queue: Queue) -> Any:
     """One group in each state; returns the leases of those that had one."""
     top = 3 if queue.caps.priorities else 0
     for number in range(3):
@@ -35,7 +38,7 @@ async def populate(queue):
 
 
 @pytest.mark.cluster
-async def test_inspection_counts_groups_by_state(queue):
+async def test_inspection_counts_groups_by_state(queue: Queue) -> None:
     await populate(queue)
     status = await queue.status()
     assert (status.groups, status.ready, status.in_flight, status.parked, status.messages) == (4, 2, 1, 1, 7)
@@ -43,7 +46,7 @@ async def test_inspection_counts_groups_by_state(queue):
 
 
 @pytest.mark.cluster
-async def test_inspection_shows_groups_in_the_order_of_the_line(queue):
+async def test_inspection_shows_groups_in_the_order_of_the_line(queue: Queue) -> None:
     await populate(queue)
     rows = await queue.groups()
     shown = [(row.group_id, row.state, row.depth, row.worker_id, row.attempts) for row in rows]
@@ -61,7 +64,7 @@ async def test_inspection_shows_groups_in_the_order_of_the_line(queue):
 
 
 @pytest.mark.cluster
-async def test_inspection_shows_messages_head_first(queue):
+async def test_inspection_shows_messages_head_first(queue: Queue) -> None:
     lease, _ = await populate(queue)
     rows = await queue.messages("in_flight")
     shown = [(row.state, row.position, row.attempts, row.dedup_id, row.event) for row in rows]
@@ -81,14 +84,14 @@ async def test_inspection_shows_messages_head_first(queue):
     assert [(row.attempts, row.dedup_id) for row in await queue.messages("expired")] == [(1, None)]
 
 
-async def test_inspection_limits_its_rows(queue):
+async def test_inspection_limits_its_rows(queue: Queue) -> None:
     await queue.fill([(f"g{n}", number) for number in range(4) for n in range(7)])
     assert [row.group_id for row in await queue.groups(limit=3)] == ["g0", "g1", "g2"]
     assert [row.event for row in await queue.messages("g5", limit=2)] == [0, 1]
     assert len(await queue.groups()) == 7
 
 
-async def test_inspection_changes_nothing(queue):
+async def test_inspection_changes_nothing(queue: Queue) -> None:
     lease, expired = await populate(queue)
     for _ in range(2):
         await queue.status()
@@ -99,7 +102,7 @@ async def test_inspection_changes_nothing(queue):
     assert await queue.line() == ["ready", "in_flight"]
 
 
-async def test_inspection_sees_attempts_of_a_given_back_message_and_resets_them_with_the_next(queue):
+async def test_inspection_sees_attempts_of_a_given_back_message_and_resets_them_with_the_next(queue: Queue) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2)
     await queue.nack(await queue.get())

@@ -1,15 +1,17 @@
 """Two queues never touch, whatever their names; and a transport can be built on what the application has."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
 
 from fairlane import LeaseLost
-from tests.harness import LONG
+from tests.harness import LONG, Queues
 
 
 @pytest.mark.cluster
-async def test_two_queues_in_one_database_never_touch(queues):
+async def test_two_queues_in_one_database_never_touch(queues: Queues) -> None:
     one, two = await queues.make(), await queues.make()
     assert one.name != two.name
     await one.publish("g", "one", dedup_id="id")
@@ -28,7 +30,7 @@ async def test_two_queues_in_one_database_never_touch(queues):
     assert (await one.leftovers(), await two.leftovers()) == ({}, {})
 
 
-async def test_queues_whose_names_begin_alike_never_touch(queues):
+async def test_queues_whose_names_begin_alike_never_touch(queues: Queues) -> None:
     """Guards against prefixes that match more than they should when a queue is looked at, or removed."""
     name = queues.fresh_name()[:29]
     made = [await queues.make(name=name + tail) for tail in ("", "0", "_")]
@@ -42,7 +44,7 @@ async def test_queues_whose_names_begin_alike_never_touch(queues):
         assert await queue.drain() == [("g", number)]
 
 
-async def test_both_twins_share_one_queue(queues):
+async def test_both_twins_share_one_queue(queues: Queues) -> None:
     """What one publishes the other claims, and a lease taken by one may be given back by the other."""
     queue = await queues.make()
     queues.twin = "async" if queues.twin == "sync" else "sync"

@@ -1,18 +1,20 @@
 """Promise 14: what a lease says, and that it is immutable."""
 
+from __future__ import annotations
+
 from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fairlane import Lease
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 
 pytestmark = pytest.mark.promise(14)
 
 
 @pytest.mark.cluster
-async def test_lease_says_all_about_its_message(queue):
+async def test_lease_says_all_about_its_message(queue: Queue) -> None:
     before = await queue.now()
     seq = await queue.publish("group", {"a": [1, None]})
     published = await queue.now()
@@ -29,7 +31,7 @@ async def test_lease_says_all_about_its_message(queue):
     assert published + timedelta(seconds=30) - slack <= lease.expires_at <= claimed + timedelta(seconds=30) + slack
 
 
-async def test_lease_times_are_aware_and_utc(queue):
+async def test_lease_times_are_aware_and_utc(queue: Queue) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     for moment in (lease.published_at, lease.expires_at, (await queue.extend(lease, LONG)).expires_at):
@@ -37,7 +39,7 @@ async def test_lease_times_are_aware_and_utc(queue):
         assert moment.tzinfo is UTC or moment.utcoffset() == timedelta(0)
 
 
-async def test_lease_is_frozen(queue):
+async def test_lease_is_frozen(queue: Queue) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     for field in fields(Lease):
@@ -54,14 +56,14 @@ async def test_lease_is_frozen(queue):
     ]
 
 
-async def test_lease_of_a_later_delivery_keeps_the_time_of_the_publish(queue):
+async def test_lease_of_a_later_delivery_keeps_the_time_of_the_publish(queue: Queue) -> None:
     await queue.publish("g", 1)
     first = await queue.get()
     await queue.nack(first)
     assert (await queue.get()).published_at == first.published_at
 
 
-async def test_lease_ends_the_asked_time_after_the_claim_rounded_up(queue):
+async def test_lease_ends_the_asked_time_after_the_claim_rounded_up(queue: Queue) -> None:
     """Never sooner than asked, and later only by the declared resolution."""
     await queue.publish("g", 1)
     for visibility in (0.000001, 0.0123456, 1, 1.5, 43_200):

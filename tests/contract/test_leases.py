@@ -1,11 +1,14 @@
 """Promise 3: the newest token decides, not the clock, and whoever lost it changes nothing."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fairlane import LeaseLost
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue
 
 pytestmark = pytest.mark.promise(3)
 
@@ -18,7 +21,7 @@ LATE = {
 late_operations = pytest.mark.parametrize("late", LATE)
 
 
-async def snapshot(queue):
+async def snapshot(queue: Queue) -> Any:
     """All that an operation could have changed, but for what changes by itself, and as far as one can look."""
     if not queue.caps.inspect_messages:
         return await queue.leftovers()
@@ -27,7 +30,7 @@ async def snapshot(queue):
     return groups, messages
 
 
-async def assert_lost(queue, operation, lease):
+async def assert_lost(queue: Queue, operation: Any, lease: Any) -> None:
     """The operation must be refused, and must not have changed anything."""
     before = await snapshot(queue)
     with pytest.raises(LeaseLost) as caught:
@@ -38,7 +41,7 @@ async def assert_lost(queue, operation, lease):
 
 @late_operations
 @pytest.mark.parametrize("holder", ["another-worker", "same-worker"])
-async def test_leases_a_late_operation_never_touches_another_lease(queue, late, holder):
+async def test_leases_a_late_operation_never_touches_another_lease(queue: Queue, late: Any, holder: Any) -> None:
     """The same message was claimed again, also by a worker of the same name: guards against fencing by worker id,
     by seq, or by the state "is leased"."""
     await queue.publish("orders", "A")
@@ -57,7 +60,7 @@ async def test_leases_a_late_operation_never_touches_another_lease(queue, late, 
 
 @late_operations
 @pytest.mark.cluster
-async def test_leases_a_late_operation_never_touches_a_refilled_group(queue, late):
+async def test_leases_a_late_operation_never_touches_a_refilled_group(queue: Queue, late: Any) -> None:
     """ABA: the group was drained, made again, and is leased again. Guards against tokens that are counters of a row
     that starts afresh."""
     await queue.publish("orders", "A")
@@ -72,7 +75,7 @@ async def test_leases_a_late_operation_never_touches_a_refilled_group(queue, lat
 
 
 @late_operations
-async def test_leases_a_late_operation_never_touches_the_next_message(queue, late):
+async def test_leases_a_late_operation_never_touches_the_next_message(queue: Queue, late: Any) -> None:
     """The worker's message was finished by another one, and the group's next message is leased."""
     await queue.publish("orders", "A")
     await queue.publish("orders", "B")
@@ -87,7 +90,7 @@ async def test_leases_a_late_operation_never_touches_the_next_message(queue, lat
 
 @late_operations
 @pytest.mark.parametrize("first", ["ack", "nack", "park"])
-async def test_leases_an_operation_on_a_lease_that_was_given_up_is_refused(queue, first, late):
+async def test_leases_an_operation_on_a_lease_that_was_given_up_is_refused(queue: Queue, first: Any, late: Any) -> None:
     """Double ack, extend after nack, and so on."""
     if first != "ack" and not queue.caps.nack_ends_lease:
         pytest.skip(f"declared: {queue.caps.backend} takes a lease that was given back until its message is claimed")
@@ -99,7 +102,7 @@ async def test_leases_an_operation_on_a_lease_that_was_given_up_is_refused(queue
 
 
 @late_operations
-async def test_leases_an_operation_on_a_group_that_is_gone_is_refused(queue, late):
+async def test_leases_an_operation_on_a_group_that_is_gone_is_refused(queue: Queue, late: Any) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get()
     await queue.ack(lease)
@@ -109,7 +112,7 @@ async def test_leases_an_operation_on_a_group_that_is_gone_is_refused(queue, lat
 
 @late_operations
 @pytest.mark.parametrize("token", ["not a token", "", "00000000-0000-0000-0000-000000000000", "é\N{SNOWMAN}"])
-async def test_leases_a_made_up_token_is_refused_as_lost(queue, late, token):
+async def test_leases_a_made_up_token_is_refused_as_lost(queue: Queue, late: Any, token: Any) -> None:
     """A token is opaque: whatever its form, it holds or it does not."""
     await queue.publish("orders", "A")
     lease = await queue.get()
@@ -118,7 +121,7 @@ async def test_leases_a_made_up_token_is_refused_as_lost(queue, late, token):
 
 
 @late_operations
-async def test_leases_a_token_of_another_group_is_refused(queue, late):
+async def test_leases_a_token_of_another_group_is_refused(queue: Queue, late: Any) -> None:
     await queue.publish("a", "A")
     await queue.publish("b", "B")
     mine, other = await queue.get(), await queue.get()
@@ -127,7 +130,7 @@ async def test_leases_a_token_of_another_group_is_refused(queue, late):
     await queue.ack(other)
 
 
-async def test_leases_every_claim_makes_a_fresh_token(queue):
+async def test_leases_every_claim_makes_a_fresh_token(queue: Queue) -> None:
     await queue.publish("orders", "A")
     tokens = set()
     for _ in range(20):
@@ -139,7 +142,7 @@ async def test_leases_every_claim_makes_a_fresh_token(queue):
 
 @pytest.mark.needs("extend_after_expiry")
 @pytest.mark.cluster
-async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_acked(queue):
+async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_acked(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=SHORT)
     await queue.expired(lease)
@@ -148,7 +151,7 @@ async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_acked(qu
 
 
 @pytest.mark.needs("extend_after_expiry")
-async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_nacked(queue):
+async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_nacked(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=SHORT)
     await queue.expired(lease)
@@ -159,7 +162,7 @@ async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_nacked(q
 
 
 @pytest.mark.needs("extend_after_expiry")
-async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_extended(queue):
+async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_extended(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=SHORT)
     await queue.expired(lease)
@@ -169,7 +172,7 @@ async def test_leases_an_expired_lease_that_nobody_claimed_may_still_be_extended
     assert await queue.leftovers() == {}
 
 
-async def test_leases_extend_moves_the_end_and_keeps_the_token(queue):
+async def test_leases_extend_moves_the_end_and_keeps_the_token(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=30)
     before = await queue.now()
@@ -182,7 +185,7 @@ async def test_leases_extend_moves_the_end_and_keeps_the_token(queue):
     await queue.ack(lease)  # the old object carries the same token
 
 
-async def test_leases_extend_can_end_a_lease_sooner(queue):
+async def test_leases_extend_can_end_a_lease_sooner(queue: Queue) -> None:
     """It ends `visibility` seconds from now, not at the later of two moments."""
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=3600)
@@ -192,7 +195,7 @@ async def test_leases_extend_can_end_a_lease_sooner(queue):
     assert (again.seq, again.attempts) == (lease.seq, 2)
 
 
-async def test_leases_an_extended_lease_outlives_its_first_end(queue):
+async def test_leases_an_extended_lease_outlives_its_first_end(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=SHORT)
     extended = await queue.extend(lease, LONG)
@@ -202,7 +205,7 @@ async def test_leases_an_extended_lease_outlives_its_first_end(queue):
 
 
 @pytest.mark.cluster
-async def test_leases_an_abandoned_lease_is_recovered_twice_in_a_row(queue):
+async def test_leases_an_abandoned_lease_is_recovered_twice_in_a_row(queue: Queue) -> None:
     """No sweeper runs here: recovery is part of claim."""
     await queue.publish("orders", "A")
     await queue.publish("orders", "B")
@@ -216,7 +219,7 @@ async def test_leases_an_abandoned_lease_is_recovered_twice_in_a_row(queue):
 
 
 @pytest.mark.needs("priorities")
-async def test_leases_an_abandoned_lease_is_recovered_with_a_floor(queue):
+async def test_leases_an_abandoned_lease_is_recovered_with_a_floor(queue: Queue) -> None:
     """Guards against recovery that looks at floor 0 only, or that puts the group back at another priority."""
     await queue.publish("low", "L", 1)
     await queue.publish("high", "H", 4)
@@ -232,7 +235,7 @@ async def test_leases_an_abandoned_lease_is_recovered_with_a_floor(queue):
     assert (await queue.get("w", LONG, 1)).event == "L"
 
 
-async def test_leases_an_abandoned_lease_is_recovered_in_front_of_a_backlog(queue):
+async def test_leases_an_abandoned_lease_is_recovered_in_front_of_a_backlog(queue: Queue) -> None:
     await queue.fill([("orders", number) for number in range(50)])
     abandoned = await queue.get(visibility=SHORT)
     await queue.expired(abandoned)

@@ -1,22 +1,24 @@
 """Promise 1: within a group, messages are delivered in publish order, and come back to the head."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
 
-from tests.harness import LONG, SHORT
+from tests.harness import LONG, SHORT, Queue
 
 pytestmark = pytest.mark.promise(1)
 
 
 @pytest.mark.cluster
-async def test_order_messages_of_a_group_are_delivered_in_publish_order(queue):
+async def test_order_messages_of_a_group_are_delivered_in_publish_order(queue: Queue) -> None:
     for number in range(12):
         await queue.publish("orders", number)
     assert await queue.drain() == [("orders", number) for number in range(12)]
 
 
-async def test_order_holds_across_publishers_with_connections_of_their_own(queue):
+async def test_order_holds_across_publishers_with_connections_of_their_own(queue: Queue) -> None:
     """Guards against sequences that hand out numbers in blocks: causal A, B, A, B would come out as A, A, B, B."""
     other = await queue.another()
     seqs = []
@@ -27,7 +29,7 @@ async def test_order_holds_across_publishers_with_connections_of_their_own(queue
     assert [event for _, event in await queue.drain()] == list(range(20))
 
 
-async def test_order_of_one_group_is_not_disturbed_by_others(queue):
+async def test_order_of_one_group_is_not_disturbed_by_others(queue: Queue) -> None:
     for number in range(5):
         for group in ("a", "b", "c"):
             await queue.publish(group, number)
@@ -36,7 +38,7 @@ async def test_order_of_one_group_is_not_disturbed_by_others(queue):
         assert [event for name, event in delivered if name == group] == list(range(5))
 
 
-async def test_order_overlapping_publishes_all_arrive_once(queue):
+async def test_order_overlapping_publishes_all_arrive_once(queue: Queue) -> None:
     seqs = await asyncio.gather(*(queue.publish("orders", number) for number in range(40)))
     assert len(set(seqs)) == 40
     delivered = [event for _, event in await queue.drain()]
@@ -45,7 +47,7 @@ async def test_order_overlapping_publishes_all_arrive_once(queue):
 
 
 @pytest.mark.cluster
-async def test_order_a_nacked_message_comes_back_before_the_next(queue):
+async def test_order_a_nacked_message_comes_back_before_the_next(queue: Queue) -> None:
     for event in "ABC":
         await queue.publish("orders", event)
     for _ in range(3):
@@ -55,7 +57,7 @@ async def test_order_a_nacked_message_comes_back_before_the_next(queue):
     assert [event for _, event in await queue.drain()] == ["A", "B", "C"]
 
 
-async def test_order_an_expired_message_comes_back_before_the_next(queue):
+async def test_order_an_expired_message_comes_back_before_the_next(queue: Queue) -> None:
     for event in "ABC":
         await queue.publish("orders", event)
     abandoned = await queue.get(visibility=SHORT)
@@ -66,7 +68,7 @@ async def test_order_an_expired_message_comes_back_before_the_next(queue):
     assert [event for _, event in await queue.drain()] == ["B", "C"]
 
 
-async def test_order_a_delayed_head_blocks_its_group_and_nothing_else(queue):
+async def test_order_a_delayed_head_blocks_its_group_and_nothing_else(queue: Queue) -> None:
     for event in "AB":
         await queue.publish("parked", event)
     await queue.publish("free", "C")
@@ -78,7 +80,7 @@ async def test_order_a_delayed_head_blocks_its_group_and_nothing_else(queue):
         assert (await queue.status()).parked == 1
 
 
-async def test_order_a_parked_message_comes_back_first_when_its_delay_is_over(queue):
+async def test_order_a_parked_message_comes_back_first_when_its_delay_is_over(queue: Queue) -> None:
     for event in "AB":
         await queue.publish("orders", event)
     before = await queue.get()
@@ -91,7 +93,7 @@ async def test_order_a_parked_message_comes_back_first_when_its_delay_is_over(qu
 
 
 @pytest.mark.cluster
-async def test_order_a_publish_into_an_in_flight_group_waits_behind_the_lease(queue):
+async def test_order_a_publish_into_an_in_flight_group_waits_behind_the_lease(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get()
     await queue.publish("orders", "B")
@@ -100,7 +102,7 @@ async def test_order_a_publish_into_an_in_flight_group_waits_behind_the_lease(qu
     assert [event for _, event in await queue.drain()] == ["B"], "the ack took what was not leased"
 
 
-async def test_order_a_nack_returns_what_was_leased_whatever_was_published_meanwhile(queue):
+async def test_order_a_nack_returns_what_was_leased_whatever_was_published_meanwhile(queue: Queue) -> None:
     await queue.publish("orders", "A")
     lease = await queue.get()
     await queue.publish("orders", "B")
@@ -108,7 +110,7 @@ async def test_order_a_nack_returns_what_was_leased_whatever_was_published_meanw
     assert [event for _, event in await queue.drain()] == ["A", "B"]
 
 
-async def test_order_seq_grows_also_after_the_queue_was_empty(queue):
+async def test_order_seq_grows_also_after_the_queue_was_empty(queue: Queue) -> None:
     seqs = []
     for number in range(5):
         seqs.append(await queue.publish("orders", number))

@@ -1,8 +1,12 @@
 """Promise 6: min_priority is exact, whatever lies below it."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 
 pytestmark = pytest.mark.promise(6)
 
@@ -10,7 +14,7 @@ pytestmark = pytest.mark.promise(6)
 @pytest.mark.needs("priorities")
 @pytest.mark.cluster
 @pytest.mark.parametrize("floor", range(5))
-async def test_priority_floor_is_exact(queue, floor):
+async def test_priority_floor_is_exact(queue: Queue, floor: Any) -> None:
     for priority in (2, 0, 4, 1, 3):
         await queue.publish(f"p{priority}", priority, priority)
     found = []
@@ -20,7 +24,7 @@ async def test_priority_floor_is_exact(queue, floor):
 
 
 @pytest.mark.needs("priorities", "fairness")
-async def test_priority_orders_nothing_among_eligible_groups(queue):
+async def test_priority_orders_nothing_among_eligible_groups(queue: Queue) -> None:
     """Priority says who may, fairness says who is next."""
     for priority in (0, 4, 2):
         for number in range(2):
@@ -34,7 +38,7 @@ async def test_priority_orders_nothing_among_eligible_groups(queue):
 
 
 @pytest.mark.needs("priorities")
-async def test_priority_is_fixed_by_the_first_publish_into_an_empty_group(queue):
+async def test_priority_is_fixed_by_the_first_publish_into_an_empty_group(queue: Queue) -> None:
     await queue.publish("g", 1, 1)
     await queue.publish("g", 2, 4)
     assert await queue.claim("w", LONG, 2) is None, "a later publish changed the priority"
@@ -46,7 +50,7 @@ async def test_priority_is_fixed_by_the_first_publish_into_an_empty_group(queue)
 
 
 @pytest.mark.needs("priorities")
-async def test_priority_survives_nack_and_delay(queue):
+async def test_priority_survives_nack_and_delay(queue: Queue) -> None:
     await queue.publish("g", 1, 2)
     await queue.nack(await queue.get("w", LONG, 2))
     await queue.nack(await queue.get("w", LONG, 2), delay=0.05)
@@ -57,7 +61,7 @@ async def test_priority_survives_nack_and_delay(queue):
 
 @pytest.mark.needs("priorities")
 @pytest.mark.cluster
-async def test_priority_floor_is_found_behind_many_low_groups(queue):
+async def test_priority_floor_is_found_behind_many_low_groups(queue: Queue) -> None:
     """10,000 older groups below the floor: whoever looks through a window of them finds nothing."""
     await queue.fill([(f"low-{n}", n) for n in range(min(10_000, queue.caps.tested_messages))])
     await queue.publish("high", "H", 3)

@@ -1,8 +1,12 @@
 """Promise 13: what a backend cannot keep it refuses; and what is wrongly set up says what to do."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +20,14 @@ from fairlane import (
     UnsupportedByBackend,
 )
 from fairlane.backends.redis.wire import keys_of
-from tests.harness import LONG
+from tests.harness import LONG, Queue, Queues
 from tests.servers.base import free_port
 
 pytestmark = pytest.mark.promise(13)
 
 
 @pytest.mark.lacks("priorities")
-async def test_refusal_of_priorities_where_there_are_none(queue):
+async def test_refusal_of_priorities_where_there_are_none(queue: Queue) -> None:
     for refused in (lambda: queue.publish("g", 1, 3), lambda: queue.claim("w", LONG, 1)):
         with pytest.raises(UnsupportedByBackend):
             await refused()
@@ -31,17 +35,17 @@ async def test_refusal_of_priorities_where_there_are_none(queue):
 
 
 @pytest.mark.lacks("head_start")
-async def test_refusal_of_a_head_start_where_there_is_none(queues):
+async def test_refusal_of_a_head_start_where_there_is_none(queues: Queues) -> None:
     with pytest.raises((UnsupportedByBackend, ConfigurationError)):
         await queues.make(head_start=0)
 
 
-async def test_refusal_of_options_that_a_backend_does_not_have(queue):
+async def test_refusal_of_options_that_a_backend_does_not_have(queue: Queue) -> None:
     with pytest.raises(ConfigurationError, match="no_such_option"):
         await queue.another(no_such_option=1)
 
 
-async def test_refusal_of_a_queue_that_is_not_migrated(queues):
+async def test_refusal_of_a_queue_that_is_not_migrated(queues: Queues) -> None:
     """With the command to run, and without making anything."""
     queue = await queues.make()
     if queue.caps.reach == "process":
@@ -53,7 +57,7 @@ async def test_refusal_of_a_queue_that_is_not_migrated(queues):
     assert f"fairlane migrate --queue {name}" in str(caught.value)
 
 
-async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues):
+async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues: Queues) -> None:
     queue = await queues.make()
     if queue.caps.reach == "process":
         pytest.skip("declared: a queue in memory is made when it is first used")
@@ -77,12 +81,12 @@ async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues):
 
 
 @pytest.mark.backends("redis", "redis-cluster")
-async def test_refusal_of_a_queue_whose_keys_went_without_its_functions(queue):
+async def test_refusal_of_a_queue_whose_keys_went_without_its_functions(queue: Queue) -> None:
     """By FLUSHALL, say. Guards against messages that are accepted into a queue which no other client finds."""
     await queue.publish("g", 1)
     lease = await queue.get()
 
-    def forget():
+    def forget() -> None:
         with queue.kit.connect(queue.name) as client:
             client.delete(*keys_of(queue.name))
 
@@ -101,7 +105,7 @@ async def test_refusal_of_a_queue_whose_keys_went_without_its_functions(queue):
 
 
 @pytest.mark.backends("redis")
-async def test_refusal_of_a_queue_that_was_removed_from_one_of_two_databases(queue):
+async def test_refusal_of_a_queue_that_was_removed_from_one_of_two_databases(queue: Queue) -> None:
     """The functions are still there, for the other one."""
     head, _, _ = queue.kit.url(queue.name).rpartition("/")
     other = f"{head}/7"
@@ -125,13 +129,13 @@ async def test_refusal_of_a_queue_that_was_removed_from_one_of_two_databases(que
     ],
     ids=repr,
 )
-async def test_refusal_of_options_of_postgres_that_cannot_be(queue, option):
+async def test_refusal_of_options_of_postgres_that_cannot_be(queue: Queue, option: Any) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(option))):
         await queue.another(**option)
 
 
 @pytest.mark.backends("postgres", "redis", "redis-cluster")
-async def test_refusal_of_options_in_urls_that_cannot_be(queue):
+async def test_refusal_of_options_in_urls_that_cannot_be(queue: Queue) -> None:
     """One typed error each, from transports and from migrations."""
     url = queue.kit.url(queue.name)
     wrong = {"postgres": ["connect_timeout=x", "connect_timeout=nan", "connect_timeout=1e999"]}.get(
@@ -158,7 +162,7 @@ UNREACHABLE = {
 
 
 @pytest.mark.backends("postgres", "redis", "redis-cluster", "libsql", "rqlite", "mongo", "sqs")
-async def test_refused_connections_are_one_typed_error_without_the_password(queue):
+async def test_refused_connections_are_one_typed_error_without_the_password(queue: Queue) -> None:
     url = UNREACHABLE[queue.caps.backend].format(port=free_port())
     if "cluster" in queue.kit.url(queue.name):
         url = url.replace("redis:", "redis+cluster:").removesuffix("/0")
@@ -172,7 +176,7 @@ async def test_refused_connections_are_one_typed_error_without_the_password(queu
 
 
 @pytest.mark.backends("postgres", "redis", "mongo")
-async def test_refused_credentials_are_one_typed_error_without_the_password(queue):
+async def test_refused_credentials_are_one_typed_error_without_the_password(queue: Queue) -> None:
     head, _, rest = queue.kit.url(queue.name).partition("://")
     address = rest.rpartition("@")[2]
     with pytest.raises(AuthenticationFailed) as caught:
@@ -181,7 +185,7 @@ async def test_refused_credentials_are_one_typed_error_without_the_password(queu
 
 
 @pytest.mark.backends("redis")
-async def test_refusal_of_a_redis_that_would_evict_messages(queues, servers):
+async def test_refusal_of_a_redis_that_would_evict_messages(queues: Queues, servers: Any) -> None:
     server = servers("redis", "--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb")
     queues.kit.server_url = server.url
     with pytest.raises(ConfigurationError, match="noeviction"):
@@ -195,7 +199,7 @@ async def test_refusal_of_a_redis_that_would_evict_messages(queues, servers):
 
 
 @pytest.mark.backends("redis")
-async def test_refusal_of_a_database_that_redis_does_not_have(queue):
+async def test_refusal_of_a_database_that_redis_does_not_have(queue: Queue) -> None:
     head, _, _ = queue.kit.url(queue.name).rpartition("/")
     with pytest.raises(ConfigurationError, match="no database of this number"):
         await queue.another(url=f"{head}/9999")
@@ -204,10 +208,10 @@ async def test_refusal_of_a_database_that_redis_does_not_have(queue):
 
 
 @pytest.mark.backends("redis", "redis-cluster")
-async def test_refusal_of_what_is_no_redis(queue):
+async def test_refusal_of_what_is_no_redis(queue: Queue) -> None:
     """Some other server, which answers at once and in bytes of its own."""
 
-    async def answer(reader, writer):
+    async def answer(reader: Any, writer: Any) -> None:
         await reader.read(10)
         writer.write(b"\0\xff\xfe no Redis\r\n\r\n")
         await writer.drain()
@@ -225,28 +229,28 @@ async def test_refusal_of_what_is_no_redis(queue):
 @pytest.mark.parametrize(
     "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/q.db", "sqlite:///q.db?no_such=1"]
 )
-async def test_refusal_of_sqlite_urls_that_are_no_file(queue, url):
+async def test_refusal_of_sqlite_urls_that_are_no_file(queue: Queue, url: str) -> None:
     with pytest.raises(ConfigurationError):
         await queue.another(url=url)
 
 
 @pytest.mark.backends("sqlite")
-async def test_refusal_of_a_missing_file_makes_none(queue, folder):
+async def test_refusal_of_a_missing_file_makes_none(queue: Queue, folder: Path) -> None:
     with pytest.raises(SchemaNotReady):
         await queue.another(url=f"sqlite:///{folder}/missing.db", startup_timeout=0)
     assert not (folder / "missing.db").exists()
     with contextlib.suppress(SchemaNotReady):
         await queue.another(url=f"sqlite:///{folder}/queue.db%3Fx")
-    assert sorted(path.name for path in folder.iterdir() if "?" in path.name) == []
+    assert [path.name for path in folder.iterdir() if "?" in path.name] == []  # noqa: ASYNC240 - nobody else waits here
 
 
-async def test_refusal_of_what_memory_cannot_keep_is_not_silent():
+async def test_refusal_of_what_memory_cannot_keep_is_not_silent() -> None:
     """A migration makes nothing for memory, so it must not take a choice and forget it."""
     with pytest.raises((UnsupportedByBackend, ConfigurationError)):
         fairlane.migrate.upgrade("memory://", queue="some_queue", head_start=0)
 
 
 @pytest.mark.parametrize("kind", [fairlane.InMemoryTransport, fairlane.AsyncInMemoryTransport])
-def test_refusal_of_something_that_is_no_store(kind):
+def test_refusal_of_something_that_is_no_store(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="MemoryStore"):
         kind("memory://")

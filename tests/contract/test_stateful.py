@@ -4,7 +4,10 @@ Guards against what nobody thought of: an order of publishes, claims with floors
 delays and duplicates after which a backend and `model.Model` differ. Hypothesis makes the shortest such example.
 """
 
+from __future__ import annotations
+
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,7 +230,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.cluster
-def test_stateful_every_backend_does_what_the_model_does(arm, folder):
+def test_stateful_every_backend_does_what_the_model_does(arm: Any, folder: Path) -> None:
     kit, twin = arm
     kit.folder = folder
     with asyncio.Runner() as runner:

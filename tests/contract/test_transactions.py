@@ -1,5 +1,7 @@
 """Publishing inside the application's transactions: order, claims and drained groups beside open transactions."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from collections.abc import AsyncIterator
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from fairlane import ConfigurationError, LeaseLost
-from tests.harness import LONG, SHORT, eventually
+from tests.harness import LONG, SHORT, Queue, Queues, eventually
 
 pytestmark = [pytest.mark.promise(1, 3), pytest.mark.backends("postgres")]
 
@@ -19,7 +21,7 @@ PATIENCE = 10.0
 
 
 @asynccontextmanager
-async def connected(queue) -> AsyncIterator[Any]:
+async def connected(queue: Queue) -> AsyncIterator[Any]:
     """A connection of the application, with psycopg's own transactions; open ones are rolled back at the end."""
     import psycopg
 
@@ -30,7 +32,7 @@ async def connected(queue) -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def publish(connection, queue, group_id, event, dedup_id=None):
+async def publish(connection: Any, queue: Queue, group_id: Any, event: Any, dedup_id: Any = None) -> Any:
     """Publish as SQL, inside the connection's transaction."""
     cursor = await connection.execute(
         f'select "{queue.name}".publish(%s, to_json(%s::text), 0, %s)', (group_id, event, dedup_id)
@@ -38,13 +40,13 @@ async def publish(connection, queue, group_id, event, dedup_id=None):
     return (await cursor.fetchone())[0]
 
 
-async def in_time(awaitable):
+async def in_time(awaitable: Any) -> Any:
     """Nothing here may wait for somebody else's transaction."""
     return await asyncio.wait_for(awaitable, PATIENCE)
 
 
 @pytest.mark.parametrize("way", ["ack", "nack", "expiry"])
-async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_leased(queue, way):
+async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_leased(queue: Queue, way: Any) -> None:
     """The lease acts on what was leased, not on "the head"; and what was leased comes back first, since it has been
     seen before."""
     await queue.publish("g", "zero")
@@ -76,7 +78,7 @@ async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_lea
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_transactions_nobody_waits_for_an_open_publisher(queue, end):
+async def test_transactions_nobody_waits_for_an_open_publisher(queue: Queue, end: Any) -> None:
     """A publishes and stays open; B publishes, claims and acks in the same group, which then looks empty. Guards
     against dropping the group under A's message, and against an ack or claim that waits for A."""
     await queue.publish("g", "first")
@@ -93,7 +95,7 @@ async def test_transactions_nobody_waits_for_an_open_publisher(queue, end):
     assert await queue.leftovers() == {}, "a group that looks empty stayed for ever"
 
 
-async def test_transactions_a_group_that_looks_empty_hides_no_other(queue):
+async def test_transactions_a_group_that_looks_empty_hides_no_other(queue: Queue) -> None:
     """Twenty of them stand first in line, all with open publishers."""
     for n in range(20):
         await queue.publish(f"g{n}", "first")
@@ -109,7 +111,7 @@ async def test_transactions_a_group_that_looks_empty_hides_no_other(queue):
     assert [event for _, event in await queue.drain()] == ["from A"] * 20
 
 
-async def test_transactions_an_uncommitted_publish_is_not_delivered(queue):
+async def test_transactions_an_uncommitted_publish_is_not_delivered(queue: Queue) -> None:
     async with connected(queue) as slow:
         await publish(slow, queue, "g", "A")
         assert await in_time(queue.claim("w", LONG)) is None
@@ -118,7 +120,7 @@ async def test_transactions_an_uncommitted_publish_is_not_delivered(queue):
     assert await queue.drain() == [("g", "A")]
 
 
-async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups_lose_nothing(queue):
+async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups_lose_nothing(queue: Queue) -> None:
     """Transactions of up to 50 ms, a fifth of them rolled back, over few groups that workers keep empty: the classic
     lost wake-up is a message whose group was dropped meanwhile."""
     groups = [f"g{n}" for n in range(4)]
@@ -126,7 +128,7 @@ async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups
     drained: list[tuple[str, str]] = []
     publishing = True
 
-    async def publisher(number):
+    async def publisher(number: Any) -> None:
         async with connected(queue) as connection:
             for count in range(30):
                 chosen = sorted(random.sample(groups, random.choice([1, 1, 2])))
@@ -140,7 +142,7 @@ async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups
                     await connection.commit()
                     committed.extend(events)
 
-    async def worker(number):
+    async def worker(number: Any) -> None:
         while publishing or (await queue.status()).messages:
             lease = await queue.claim(f"w{number}", LONG)
             if lease is None:
@@ -163,7 +165,7 @@ async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_transactions_an_equal_dedup_id_waits_for_the_first_transaction(queue, end):
+async def test_transactions_an_equal_dedup_id_waits_for_the_first_transaction(queue: Queue, end: Any) -> None:
     async with connected(queue) as slow:
         first = await publish(slow, queue, "g", "first", "id")
         second = asyncio.ensure_future(queue.publish("g", "second", dedup_id="id"))
@@ -176,7 +178,7 @@ async def test_transactions_an_equal_dedup_id_waits_for_the_first_transaction(qu
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_transactions_first_publishers_of_a_new_group_wait_for_each_other(queue, end):
+async def test_transactions_first_publishers_of_a_new_group_wait_for_each_other(queue: Queue, end: Any) -> None:
     async with connected(queue) as slow:
         await publish(slow, queue, "new", "first")
         second = asyncio.ensure_future(queue.publish("new", "second"))
@@ -187,7 +189,7 @@ async def test_transactions_first_publishers_of_a_new_group_wait_for_each_other(
     assert [event for _, event in await queue.drain()] == expected
 
 
-async def waiting(queue):
+async def waiting(queue: Queue) -> Any:
     """Whether somebody waits for a lock in this queue, as the server says."""
     async with connected(queue) as connection:
         cursor = await connection.execute(
@@ -197,7 +199,7 @@ async def waiting(queue):
         return (await cursor.fetchone())[0] > 0
 
 
-async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and_can_be_repeated(queue):
+async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and_can_be_repeated(queue: Queue) -> None:
     """Declared: one of the two fails with 40P01, changes nothing, and succeeds when repeated."""
     import psycopg
 
@@ -221,7 +223,7 @@ async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and
     assert [event for _, event in drained].count("again") == 2
 
 
-async def client(queue):
+async def client(queue: Queue) -> Any:
     """A connection as an application of this twin has it."""
     import psycopg
 
@@ -231,7 +233,7 @@ async def client(queue):
     return connection
 
 
-async def test_transactions_operations_on_a_given_connection_join_its_transaction(queue, queues):
+async def test_transactions_operations_on_a_given_connection_join_its_transaction(queue: Queue, queues: Queues) -> None:
     connection = await client(queue)
     mine = queues.over(queue.name, connection)
     await mine.publish("g", "lost")
@@ -250,7 +252,9 @@ async def test_transactions_operations_on_a_given_connection_join_its_transactio
     assert not connection.closed, "closing the transport closed the application's connection"
 
 
-async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its_own(queue, queues):
+async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its_own(
+    queue: Queue, queues: Queues
+) -> None:
     await queue.publish("g", 1)
     late = await queue.get(visibility=SHORT)
     await queue.expired(late)
@@ -258,7 +262,7 @@ async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its
     connection = await client(queue)
     mine = queues.over(queue.name, connection)
 
-    async def within(work):
+    async def within(work: Any) -> None:
         """Do some of it in a transaction of its own, inside the one that is open."""
         await queue.call(connection.execute, "savepoint here")
         try:
@@ -266,7 +270,7 @@ async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its
         except (LeaseLost, ZeroDivisionError):
             await queue.call(connection.execute, "rollback to savepoint here")
 
-    async def half_done():
+    async def half_done() -> None:
         await mine.publish("h", "undone", dedup_id="id")
         await mine.publish("new", "undone")
         raise ZeroDivisionError
@@ -281,7 +285,7 @@ async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its
     assert await queue.leftovers() == {}
 
 
-async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
+async def test_transactions_times_do_not_stand_still_inside_one(queue: Queue, queues: Queues) -> None:
     """Guards against now(), which is the time of the transaction's start."""
     await queue.publish("g", 1)
     await queue.publish("h", 1)
@@ -302,7 +306,7 @@ async def test_transactions_times_do_not_stand_still_inside_one(queue, queues):
 
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
-async def test_transactions_of_a_stricter_isolation_level_are_refused(queue, queues, level):
+async def test_transactions_of_a_stricter_isolation_level_are_refused(queue: Queue, queues: Queues, level: Any) -> None:
     """There the second look of ack cannot see a message that was just committed, and would drop its group."""
     import psycopg
 
@@ -329,7 +333,7 @@ async def test_transactions_of_a_stricter_isolation_level_are_refused(queue, que
     assert await queue.drain() == [("g", 2)]
 
 
-async def test_transactions_of_a_stricter_default_isolation_level_are_refused(queue):
+async def test_transactions_of_a_stricter_default_isolation_level_are_refused(queue: Queue) -> None:
     url = queue.kit.url(queue.name)
     mark = "&" if "?" in url else "?"
     strict = await queue.another(url=f"{url}{mark}options=-c%20default_transaction_isolation%3Dserializable")
@@ -337,7 +341,7 @@ async def test_transactions_of_a_stricter_default_isolation_level_are_refused(qu
         await strict.claim("w", LONG)
 
 
-async def test_transactions_a_group_that_only_an_open_publisher_kept_starts_afresh(queue):
+async def test_transactions_a_group_that_only_an_open_publisher_kept_starts_afresh(queue: Queue) -> None:
     """Its row could not be dropped, but it was empty: the next first publish fixes priority and place anew."""
     await queue.publish("kept", "first", 0)
     async with connected(queue) as slow:

@@ -1,9 +1,12 @@
 """The small parts below the backends: URLs, the environment, templates, programs, operations, the in-memory store."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import jinja2
 import pytest
@@ -52,7 +55,7 @@ from fairlane.urls import host_of, options_of, scheme_of, split_url
         ("memory://", "localhost"),
     ],
 )
-def test_host_of_a_url_never_shows_the_password(url, host):
+def test_host_of_a_url_never_shows_the_password(url: str, host: Any) -> None:
     shown = host_of(url)
     assert "secret" not in shown
     assert "cret" not in shown
@@ -60,13 +63,13 @@ def test_host_of_a_url_never_shows_the_password(url, host):
 
 
 @pytest.mark.parametrize("url", ["", "queue.db", "/tmp/x", "//host", "1a://x", "secret@host", None, 7])
-def test_a_url_without_a_scheme_is_refused_without_repeating_it(url):
+def test_a_url_without_a_scheme_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         scheme_of(url)
     assert "secret" not in str(caught.value)
 
 
-def test_schemes_are_compared_without_case_and_belong_to_one_backend():
+def test_schemes_are_compared_without_case_and_belong_to_one_backend() -> None:
     assert scheme_of("PostgreSQL://x") == "postgresql"
     assert scheme_of("redis+cluster://x") == "redis+cluster"
     schemes = [scheme for entry in MANIFESTS.values() for scheme in entry.schemes]
@@ -75,14 +78,14 @@ def test_schemes_are_compared_without_case_and_belong_to_one_backend():
         assert all(manifest_of(scheme).name == name for scheme in entry.schemes)
 
 
-def test_options_of_a_url_are_its_query():
+def test_options_of_a_url_are_its_query() -> None:
     assert options_of("sqlite:///q.db?a=1&b=&a=2%20") == {"a": "2 ", "b": ""}
 
 
 @pytest.mark.parametrize(
     "authority", ["", "a", "a:1,[::1]:2,b", "[::1],[::2]:2", "u:p@[::1]:7000", "u:[p@a,b:1", "u:]p@a"]
 )
-def test_a_url_may_name_several_hosts_of_every_kind(authority):
+def test_a_url_may_name_several_hosts_of_every_kind(authority: Any) -> None:
     """Guards against `urllib`, of which newer versions take brackets only around the one host there is."""
     parts = split_url(f"redis+cluster://{authority}/0?a=1#end")
     assert tuple(parts) == ("redis+cluster", authority, "/0", "a=1", "end")
@@ -107,7 +110,7 @@ def test_a_url_may_name_several_hosts_of_every_kind(authority):
          "postgresql://b"),
     ],
 )  # fmt: skip
-def test_the_environment_chooses(env, url):
+def test_the_environment_chooses(env: Any, url: str) -> None:
     assert url_from(env) == url
 
 
@@ -122,13 +125,13 @@ def test_the_environment_chooses(env, url):
         {"STM_TRANSPORT_BACKEND": "redis", "FAIRLANE_REDIS_URL": "secret"},
     ],
 )
-def test_an_environment_that_contradicts_itself_is_refused(env):
+def test_an_environment_that_contradicts_itself_is_refused(env: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         url_from(env)
     assert "secret" not in str(caught.value)
 
 
-def test_a_url_given_goes_before_the_environment(monkeypatch):
+def test_a_url_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STM_TRANSPORT_BACKEND", "nothing")
     assert resolve_url("memory://") == "memory://"
     monkeypatch.delenv("STM_TRANSPORT_BACKEND")
@@ -141,7 +144,7 @@ def test_a_url_given_goes_before_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a", "fairlane", "a_1", "a" * 31, "pg", "publics", "sqs", "select"])
-def test_names_of_queues(name):
+def test_names_of_queues(name: str) -> None:
     assert check_queue(name) == name
 
 
@@ -149,7 +152,7 @@ def test_names_of_queues(name):
     ("given", "kept"),
     [(1, "1"), (1.0, "1"), ("0", "0"), (0.25, "0.25"), ("1e-6", "0.000001"), (86400, "86400"), ("always", "always")],
 )
-def test_a_head_start_is_kept_in_plain_decimals(given, kept):
+def test_a_head_start_is_kept_in_plain_decimals(given: Any, kept: Any) -> None:
     """SQL, Lua and people read it."""
     assert check_head_start(given) == kept
 
@@ -157,7 +160,7 @@ def test_a_head_start_is_kept_in_plain_decimals(given, kept):
 @pytest.mark.parametrize(
     "given", [-1, -0.1, 86400.5, math.nan, math.inf, True, None, "", "ALWAYS", "1 s", "nan", [], 10**400]
 )
-def test_a_bad_head_start_is_refused_everywhere(given):
+def test_a_bad_head_start_is_refused_everywhere(given: Any) -> None:
     with pytest.raises(ValueError, match="head_start must be 0 to 86400 seconds, or always"):
         check_head_start(given)
     with pytest.raises(ValueError, match="head_start must be"):
@@ -167,22 +170,22 @@ def test_a_bad_head_start_is_refused_everywhere(given):
             migrate.upgrade("sqlite:///nowhere/queue.db", head_start=given)
 
 
-def test_a_scheme_without_a_backend_is_refused():
+def test_a_scheme_without_a_backend_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="known are memory"):
         manifest_of("nothing")
 
 
-def test_identifiers_and_strings_are_quoted():
+def test_identifiers_and_strings_are_quoted() -> None:
     assert templates.ident('a"b') == '"a""b"'
     assert templates.literal("a'b") == "'a''b'"
 
 
-def test_a_template_with_an_undefined_variable_fails():
+def test_a_template_with_an_undefined_variable_fails() -> None:
     with pytest.raises(jinja2.UndefinedError):
         templates.render("procedures/sqlite/queue_status.sql.j2")
 
 
-def test_a_statement_has_no_comments():
+def test_a_statement_has_no_comments() -> None:
     text = templates.statement("procedures/sqlite/queue_status.sql.j2", queue="orders")
     assert "--" not in text
     assert '"orders_queue_status"' in text
@@ -191,7 +194,7 @@ def test_a_statement_has_no_comments():
 # Programs
 
 
-def program():
+def program() -> Any:
     """Ask twice, wait in between, and survive an error."""
     first = yield "first"
     yield Sleep(0)
@@ -202,32 +205,32 @@ def program():
     return [first, second]
 
 
-def test_programs_are_driven_alike_in_both_ways():
+def test_programs_are_driven_alike_in_both_ways() -> None:
     asked = []
 
-    def execute(request):
+    def execute(request: Any) -> Any:
         asked.append(request)
         if request == "fails":
             raise KeyError
         return request
 
-    async def execute_async(request):
+    async def execute_async(request: Any) -> Any:
         return execute(request)
 
     assert run(program(), execute) == asyncio.run(run_async(program(), execute_async)) == ["first", "second"]
     assert asked == ["first", "fails", "second"] * 2
 
 
-def test_a_cancelled_program_is_told_and_ended():
+def test_a_cancelled_program_is_told_and_ended() -> None:
     ended = []
 
-    def waiting():
+    def waiting() -> Any:
         try:
             yield "never"
         finally:
             ended.append(True)
 
-    async def main():
+    async def main() -> None:
         task = asyncio.ensure_future(run_async(waiting(), lambda _: asyncio.sleep(60)))
         await asyncio.sleep(0)
         task.cancel()
@@ -244,11 +247,11 @@ def test_a_cancelled_program_is_told_and_ended():
 class StartingCore(ProcedureCore):
     """A server that is not up at first."""
 
-    def __init__(self, failures, revision):
+    def __init__(self, failures: Any, revision: Any) -> None:
         super().__init__("orders")
         self.failures, self.found = failures, revision
 
-    def revision(self):
+    def revision(self) -> Any:
         yield Call(REVISION, {})
         if self.failures:
             self.failures -= 1
@@ -256,7 +259,7 @@ class StartingCore(ProcedureCore):
         return self.found
 
 
-def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up():
+def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up() -> None:
     operations = Operations(StartingCore(4, Revision("0001", "0001")), None)
     pauses = []
     program = operations.start(10)
@@ -272,26 +275,26 @@ def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up():
     assert pauses == sorted(pauses)
 
 
-def test_a_start_gives_up_after_its_time():
+def test_a_start_gives_up_after_its_time() -> None:
     with pytest.raises(BackendUnavailable):
         run(Operations(StartingCore(10**6, None), None).start(0.1), lambda _: None)
 
 
 @pytest.mark.parametrize(("found", "serves"), [("0000", "0000"), ("0002", "0002"), ("0009", "0005")])
-def test_a_revision_that_does_not_fit_is_refused_at_once(found, serves):
+def test_a_revision_that_does_not_fit_is_refused_at_once(found: Any, serves: Any) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         run(Operations(StartingCore(0, Revision(found, serves)), None).start(10), lambda _: None)
     assert (caught.value.found, caught.value.needed) == (found, "0001")
 
 
-def test_a_newer_revision_that_still_serves_is_fine():
+def test_a_newer_revision_that_still_serves_is_fine() -> None:
     run(Operations(StartingCore(0, Revision("0009", "0001")), None).start(0), lambda _: None)
 
 
 # The in-memory store
 
 
-def test_memory_stores_are_shared_by_name_unless_given():
+def test_memory_stores_are_shared_by_name_unless_given() -> None:
     with InMemoryTransport(queue="unit_shared") as one, InMemoryTransport(queue="unit_shared") as two:
         one.publish("g", 1)
         assert two.claim("w", 30) is not None
@@ -300,7 +303,7 @@ def test_memory_stores_are_shared_by_name_unless_given():
         assert two.claim("w", 30) is None
 
 
-def test_a_memory_store_that_was_reset_is_as_a_new_one():
+def test_a_memory_store_that_was_reset_is_as_a_new_one() -> None:
     """Tests of an application share one: nothing of the test before may be seen, and no late lease may count."""
     store = MemoryStore.shared("unit_reset")
     with InMemoryTransport(queue="unit_reset") as queue:
@@ -317,7 +320,7 @@ def test_a_memory_store_that_was_reset_is_as_a_new_one():
         assert abs((lease.published_at - datetime.now(UTC)).total_seconds()) < 5
 
 
-def test_the_clock_of_a_memory_store_can_be_moved_forward_only():
+def test_the_clock_of_a_memory_store_can_be_moved_forward_only() -> None:
     store = MemoryStore()
     with InMemoryTransport(store) as queue:
         queue.publish("g", 1)
@@ -336,7 +339,7 @@ def test_the_clock_of_a_memory_store_can_be_moved_forward_only():
             store.advance(wrong)
 
 
-def test_memory_lines_do_not_grow_with_what_is_finished():
+def test_memory_lines_do_not_grow_with_what_is_finished() -> None:
     """Every claim, extend and nack leaves a stale entry; they must go before they outnumber the live ones by far."""
     store = MemoryStore()
     with InMemoryTransport(store) as queue:
@@ -347,10 +350,10 @@ def test_memory_lines_do_not_grow_with_what_is_finished():
         assert sum(len(line) for line in store._lines) < 200
 
 
-def test_memory_serves_many_threads():
+def test_memory_serves_many_threads() -> None:
     with InMemoryTransport(MemoryStore()) as queue:
 
-        def publish(number):
+        def publish(number: Any) -> None:
             for n in range(200):
                 queue.publish(f"g{number}", n)
 

@@ -1,9 +1,12 @@
 """Errors travel between processes, carry their data, and never hold a password."""
 
+from __future__ import annotations
+
 import copy
 import inspect
 import pickle
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -33,7 +36,7 @@ MADE = [
 ]
 
 
-def test_the_table_has_every_class():
+def test_the_table_has_every_class() -> None:
     classes = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
     assert classes == {type(error) for error in MADE}
     assert all(issubclass(kind, errors.FairlaneError) for kind in classes)
@@ -41,7 +44,7 @@ def test_the_table_has_every_class():
 
 @pytest.mark.parametrize("error", MADE, ids=repr)
 @pytest.mark.parametrize("way", [*range(pickle.HIGHEST_PROTOCOL + 1), "copy"])
-def test_an_error_survives_pickling(error, way):
+def test_an_error_survives_pickling(error: Any, way: Any) -> None:
     again = copy.copy(error) if way == "copy" else pickle.loads(pickle.dumps(error, way))
     assert type(again) is type(error)
     assert str(again) == str(error)
@@ -49,13 +52,13 @@ def test_an_error_survives_pickling(error, way):
     assert again.args == error.args
 
 
-def test_errors_say_what_to_do():
+def test_errors_say_what_to_do() -> None:
     assert "fairlane migrate --queue orders" in str(errors.SchemaNotReady("orders", None, "0001"))
     assert "upgrade the fairlane package" in str(errors.SchemaNotReady("orders", "0009", "0001", "0005"))
     assert "pip install 'fairlane[postgres]'" in str(errors.MissingExtra("postgres"))
 
 
-def test_errors_are_also_what_python_expects():
+def test_errors_are_also_what_python_expects() -> None:
     assert issubclass(errors.EventEncodingError, ValueError)
     assert issubclass(errors.ConfigurationError, ValueError)
     assert issubclass(errors.MissingExtra, ImportError)

@@ -1,9 +1,11 @@
 """Options are read alike from URLs and from Python, on every backend, and documented where they are declared."""
 
+from __future__ import annotations
+
 import inspect
 from importlib import import_module
 from importlib.util import find_spec
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -40,7 +42,7 @@ declared = pytest.mark.parametrize(
 
 class TestDeclarations:
     @declared
-    def test_typed_keywords_declared_options_and_manifest_are_the_same(self, manifest):
+    def test_typed_keywords_declared_options_and_manifest_are_the_same(self, manifest: Any) -> None:
         module = import_module(f"fairlane.backends.{manifest.name}.options")
         (keywords,) = [
             each for name, each in vars(module).items() if name.endswith("Options") and hasattr(each, "__total__")
@@ -50,14 +52,14 @@ class TestDeclarations:
         assert module.OPTIONS is manifest.options
 
     @declared
-    def test_both_transports_take_the_typed_keywords(self, manifest):
+    def test_both_transports_take_the_typed_keywords(self, manifest: Any) -> None:
         for transport in manifest.transports():
             last = list(inspect.signature(transport.from_url).parameters.values())[-1]
             assert last.kind is inspect.Parameter.VAR_KEYWORD
             assert str(last.annotation).startswith("Unpack[")
 
     @pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=lambda manifest: manifest.name)
-    def test_every_option_has_a_doc_and_a_default_that_its_own_reader_takes(self, manifest):
+    def test_every_option_has_a_doc_and_a_default_that_its_own_reader_takes(self, manifest: Any) -> None:
         for option in manifest.options:
             assert option.doc.endswith(".")
             if option.default is not None:
@@ -81,7 +83,7 @@ class TestReading:
             ("mode", "FAST", "fast"),
         ],
     )
-    def test_text_of_a_url_and_values_of_python_are_read_alike(self, name, value, read):
+    def test_text_of_a_url_and_values_of_python_are_read_alike(self, name: str, value: Any, read: Any) -> None:
         found = read_options("some", OPTIONS, "some://host", {name: value})[name]
         assert (type(found), found) == (type(read), read)
         if isinstance(value, str):
@@ -97,13 +99,13 @@ class TestReading:
             ("mode", ["", "slow", True, None, 1]),
         ],
     )
-    def test_what_breaks_the_rule_is_refused_with_the_name(self, name, values):
+    def test_what_breaks_the_rule_is_refused_with_the_name(self, name: str, values: Any) -> None:
         """`True` is no number: it once meant one second."""
         for value in values:
             with pytest.raises(ConfigurationError, match=f"^{name} must be"):
                 read_options("some", OPTIONS, "some://host", {name: value})
 
-    def test_defaults_fill_in_and_a_keyword_wins_over_the_url(self):
+    def test_defaults_fill_in_and_a_keyword_wins_over_the_url(self) -> None:
         assert read_options("some", OPTIONS, "some://host", {}) == DEFAULTS
         assert read_options("some", OPTIONS, "some://host?limit=3&mode=fast", {"limit": 4}) == {
             **DEFAULTS,
@@ -111,11 +113,11 @@ class TestReading:
             "mode": "fast",
         }
 
-    def test_another_spelling_in_the_url_means_the_same_option(self):
+    def test_another_spelling_in_the_url_means_the_same_option(self) -> None:
         assert read_options("some", OPTIONS, "some://host?authToken=x", {})["token"] == "x"
         assert read_options("some", OPTIONS, "some://host?authToken=x", {"token": "y"})["token"] == "y"
 
-    def test_a_secret_is_not_repeated(self):
+    def test_a_secret_is_not_repeated(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
             read_options("some", OPTIONS, "some://host", {"token": b"secret"})
         assert "secret" not in str(caught.value)
@@ -129,11 +131,13 @@ class TestReading:
             (None, {"limit": 3}, "some has no option limit on a given client; it takes strict$"),
         ],
     )
-    def test_what_is_unknown_is_refused_with_a_list_of_what_there_is(self, url, keywords, message):
+    def test_what_is_unknown_is_refused_with_a_list_of_what_there_is(
+        self, url: str, keywords: Any, message: Any
+    ) -> None:
         with pytest.raises(ConfigurationError, match=message):
             read_options("some", OPTIONS, url, keywords)
 
-    def test_a_driver_gets_its_url_without_options_that_are_ours(self):
+    def test_a_driver_gets_its_url_without_options_that_are_ours(self) -> None:
         url = "some://u:p@host/db?sslmode=disable&limit=3&%6cimit=4&authToken=x&a=%20+#end"
         assert read_options("some", OPTIONS, url, {}, others=True)["limit"] == 4
         assert without_options(url, OPTIONS) == "some://u:p@host/db?sslmode=disable&a=%20+#end"

@@ -1,6 +1,9 @@
 """The one way to try again: when, how often, after which errors, and what is said at the end."""
 
+from __future__ import annotations
+
 import time
+from typing import Any
 
 import pytest
 
@@ -14,11 +17,11 @@ PAUSES = Pauses(0.01, 0.04)
 class Server:
     """Answers with what it was told, in order; afterwards with its last answer."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked = 0
 
-    def __call__(self, request):
+    def __call__(self, request: Any) -> Any:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -26,13 +29,13 @@ class Server:
         return answer
 
 
-def failure(*, uncertain=False, seconds=5.0, elsewhere=0):
+def failure(*, uncertain: bool = False, seconds: float = 5.0, elsewhere: int = 0) -> Any:
     return Unanswered(
         "toy", "host:1", "it is away", uncertain=uncertain, seconds=seconds, pauses=PAUSES, elsewhere=elsewhere
     )
 
 
-def steps(program, answers):
+def steps(program: Any, answers: Any) -> Any:
     """What a program yields if its requests are answered like this: seconds for a pause, else the request."""
     seen = []
     answers = iter(answers)
@@ -51,14 +54,14 @@ def steps(program, answers):
             return seen, error
 
 
-def test_pauses_grow_up_to_a_limit_and_are_drawn_at_random():
+def test_pauses_grow_up_to_a_limit_and_are_drawn_at_random() -> None:
     pauses = Pauses(0.1, 0.5, growth=2.0, least=0.5)
     for tries, most in ((1, 0.1), (2, 0.2), (3, 0.4), (4, 0.5), (5000, 0.5)):
         drawn = [pauses.after(tries) for _ in range(200)]
         assert most / 2 <= min(drawn) < 0.6 * most < 0.9 * most < max(drawn) <= most
 
 
-def test_only_the_errors_named_are_tried_again():
+def test_only_the_errors_named_are_tried_again() -> None:
     server = Server(BackendUnavailable("toy", "h", "away"), ValueError("wrong"), "never asked")
     with pytest.raises(ValueError, match="wrong"):
         run(retried(lambda: ask("?"), Within(5, PAUSES, BackendUnavailable)), server)
@@ -68,7 +71,7 @@ def test_only_the_errors_named_are_tried_again():
         run(retried(lambda: ask("?"), Within(5, PAUSES, lambda error: error.args == (1,))), server)
 
 
-def test_without_time_there_is_one_try_and_its_error_is_raised_unchanged():
+def test_without_time_there_is_one_try_and_its_error_is_raised_unchanged() -> None:
     away = BackendUnavailable("toy", "h", "away")
     server = Server(away)
     with pytest.raises(BackendUnavailable) as caught:
@@ -77,7 +80,7 @@ def test_without_time_there_is_one_try_and_its_error_is_raised_unchanged():
     assert server.asked == 1
 
 
-def test_tries_end_with_the_time_and_the_last_one_is_at_that_moment():
+def test_tries_end_with_the_time_and_the_last_one_is_at_that_moment() -> None:
     server = Server(BackendUnavailable("toy", "h", "away"))
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
@@ -86,21 +89,21 @@ def test_tries_end_with_the_time_and_the_last_one_is_at_that_moment():
     assert server.asked > 5
 
 
-def test_a_signal_handlers_exception_ends_the_tries():
+def test_a_signal_handlers_exception_ends_the_tries() -> None:
     program = retried(lambda: ask("?"), Within(5, PAUSES, Exception))
     next(program)
     with pytest.raises(KeyboardInterrupt):
         program.throw(KeyboardInterrupt())
 
 
-def test_what_was_certainly_not_carried_out_is_sent_again_whatever_it_is():
+def test_what_was_certainly_not_carried_out_is_sent_again_whatever_it_is() -> None:
     seen, answer = steps(delivered("ack", repeatable=False), [failure(), failure(), "done"])
     assert answer == "done"
     assert seen[0::2] == ["ack", "ack", "ack"]
     assert 0.005 <= seen[1] <= 0.01 <= seen[3] <= 0.02
 
 
-def test_what_may_have_been_carried_out_is_sent_again_only_if_that_does_no_harm():
+def test_what_may_have_been_carried_out_is_sent_again_only_if_that_does_no_harm() -> None:
     seen, answer = steps(delivered("publish", repeatable=True), [failure(uncertain=True), "done"])
     assert (seen[0], seen[2], answer) == ("publish", "publish", "done")
     seen, error = steps(delivered("ack", repeatable=False), [failure(uncertain=True)])
@@ -108,7 +111,7 @@ def test_what_may_have_been_carried_out_is_sent_again_only_if_that_does_no_harm(
     assert "not known" in str(error)
 
 
-def test_one_doubt_is_not_forgotten_over_later_failures():
+def test_one_doubt_is_not_forgotten_over_later_failures() -> None:
     """First an answer is lost, then the server only refuses: the error must not say that nothing was changed."""
     seen, error = steps(delivered("p", repeatable=True, seconds=0), [failure()])
     assert (seen, "nothing was changed" in str(error)) == (["p"], True)
@@ -118,13 +121,13 @@ def test_one_doubt_is_not_forgotten_over_later_failures():
     assert error.__cause__ is None
 
 
-def test_other_servers_are_asked_at_once_and_then_after_a_pause():
+def test_other_servers_are_asked_at_once_and_then_after_a_pause() -> None:
     seen, answer = steps(delivered("p", repeatable=True), [*[failure(elsewhere=2)] * 4, "done"])
     assert answer == "done"
     assert [step if step == "p" else "pause" for step in seen] == ["p", "p", "p", "pause", "p", "p"]
 
 
-def test_without_time_each_server_gets_one_try():
+def test_without_time_each_server_gets_one_try() -> None:
     seen, _ = steps(delivered("p", repeatable=True, seconds=0), [failure(elsewhere=2)] * 9)
     assert seen == ["p", "p", "p"]
     seen, _ = steps(delivered("p", repeatable=True, seconds=0), [failure(elsewhere=2, uncertain=True)] * 9)

@@ -1,6 +1,9 @@
 """How many requests an operation makes: one, where the operations are stored in the database."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -29,7 +32,7 @@ PROGRAMS = {
 }
 
 
-def requests_of(program):
+def requests_of(program: Any) -> Any:
     """Drive a program as `run` does, and keep what it asks for."""
     asked = []
     try:
@@ -43,7 +46,7 @@ def requests_of(program):
 
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("operation", PROGRAMS)
-def test_an_operation_is_exactly_one_call(name, operation):
+def test_an_operation_is_exactly_one_call(name: str, operation: Any) -> None:
     core = MANIFESTS[name].loaded().core("some_queue")
     assert isinstance(core, ProcedureCore)
     operations = Operations(core, JsonCodec())
@@ -55,7 +58,7 @@ def test_an_operation_is_exactly_one_call(name, operation):
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_the_schema_is_asked_for_once(name):
+def test_the_schema_is_asked_for_once(name: str) -> None:
     operations = Operations(MANIFESTS[name].loaded().core("some_queue"), JsonCodec())
     first = requests_of(operations.publish("g", 1, 0, None))
     second = requests_of(operations.publish("g", 1, 0, None))
@@ -65,7 +68,7 @@ def test_the_schema_is_asked_for_once(name):
 
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("wrong", ["group", "priority", "event"])
-def test_a_bad_argument_asks_for_nothing(name, wrong):
+def test_a_bad_argument_asks_for_nothing(name: str, wrong: Any) -> None:
     operations = Operations(MANIFESTS[name].loaded().core("some_queue"), JsonCodec())
     group_id, event, priority = (
         "" if wrong == "group" else "g",

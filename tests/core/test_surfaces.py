@@ -1,6 +1,9 @@
 """The two faces, the protocols and the documentation of the public names must not drift apart."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,7 @@ PAIRS = [
 TWIN_NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
-def surface(kind):
+def surface(kind: Any) -> Any:
     """Public methods and properties with their parameters and defaults."""
     found = {}
     for name in dir(kind):
@@ -39,17 +42,17 @@ def surface(kind):
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), PAIRS)
-def test_twins_have_the_same_methods_and_signatures(sync, asynchronous):
+def test_twins_have_the_same_methods_and_signatures(sync: Any, asynchronous: Any) -> None:
     assert surface(sync) == surface(asynchronous)
 
 
-def test_async_methods_are_coroutines_and_sync_ones_are_not():
+def test_async_methods_are_coroutines_and_sync_ones_are_not() -> None:
     for name in ("publish", "claim", "ack", "nack", "extend", "close"):
         assert inspect.iscoroutinefunction(getattr(transport.AsyncTransport, name))
         assert not inspect.iscoroutinefunction(getattr(transport.Transport, name))
 
 
-def test_every_backend_has_both_twins_and_its_capabilities():
+def test_every_backend_has_both_twins_and_its_capabilities() -> None:
     for name, manifest in MANIFESTS.items():
         sync, asynchronous = manifest.transports()
         assert sync.manifest is asynchronous.manifest is manifest
@@ -59,7 +62,7 @@ def test_every_backend_has_both_twins_and_its_capabilities():
             assert getattr(fairlane, kind.__name__) is kind
 
 
-def test_connect_and_its_twin_take_the_same_arguments():
+def test_connect_and_its_twin_take_the_same_arguments() -> None:
     parameters = [
         [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
         for function in (fairlane.connect, fairlane.connect_async)
@@ -67,7 +70,7 @@ def test_connect_and_its_twin_take_the_same_arguments():
     assert parameters[0] == parameters[1]
 
 
-def documented():
+def documented() -> Any:
     for name in fairlane.__all__:
         value = getattr(fairlane, name)
         if inspect.isfunction(value) or inspect.isclass(value):
@@ -99,7 +102,7 @@ NOT_IMPERATIVE = (
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))
-def test_every_public_name_says_what_it_does_in_its_first_line(name):
+def test_every_public_name_says_what_it_does_in_its_first_line(name: str) -> None:
     value = DOCUMENTED[name]
     text = (value.__doc__ or "").strip()
     assert text, "no docstring"
@@ -109,7 +112,7 @@ def test_every_public_name_says_what_it_does_in_its_first_line(name):
         assert not first.startswith(NOT_IMPERATIVE), f"begin with a verb in the imperative: {first}"
 
 
-def test_capabilities_are_given_by_url_and_by_environment(monkeypatch):
+def test_capabilities_are_given_by_url_and_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for entry in MANIFESTS.values():
         assert fairlane.capabilities(f"{entry.schemes[0]}://host/x") is entry.capabilities
     monkeypatch.setenv("FAIRLANE_URL", "redis://somewhere")
@@ -119,7 +122,7 @@ def test_capabilities_are_given_by_url_and_by_environment(monkeypatch):
         fairlane.capabilities("nothing://x")
 
 
-def test_capabilities_declare_differences_of_promises_that_exist():
+def test_capabilities_declare_differences_of_promises_that_exist() -> None:
     for entry in (manifest.capabilities for manifest in MANIFESTS.values()):
         assert set(entry.differences) <= set(PROMISES)
         assert all(entry.keeps(n) == (n not in entry.differences) for n in PROMISES)
@@ -128,7 +131,7 @@ def test_capabilities_declare_differences_of_promises_that_exist():
         MANIFESTS["memory"].capabilities.keeps(15)
 
 
-def test_every_promise_has_a_test_in_the_contract_suite():
+def test_every_promise_has_a_test_in_the_contract_suite() -> None:
     """The markers of the test modules, read as text: collecting them would need the servers."""
     import re
     from pathlib import Path

@@ -1,5 +1,9 @@
 """The one parser of backend URLs: what it reads, and that its messages hold nothing secret."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from fairlane import ConfigurationError
@@ -8,11 +12,11 @@ from fairlane.urls import Host, parse_url
 USUAL = "x://host:1"
 
 
-def read(url, **how):
+def read(url: str, **how: Any) -> Any:
     return parse_url(url, usual=USUAL, **how)
 
 
-def test_a_url_with_everything():
+def test_a_url_with_everything() -> None:
     url = read("X+y://us%3Aer:p%2F%40ss%25@a:1,[::1]:2,b.example./pa%2Fth?a=1&b=&a=2%20&c=%C3%A9")
     assert url.scheme == "x+y"
     assert (url.user, url.password) == ("us:er", "p/@ss%")
@@ -22,7 +26,7 @@ def test_a_url_with_everything():
     assert url.shown == "a:1,[::1]:2,b.example."
 
 
-def test_a_url_with_nothing_but_a_host():
+def test_a_url_with_nothing_but_a_host() -> None:
     url = read("x://h")
     assert (url.user, url.password, url.hosts, url.path, url.options) == (None, None, (Host("h"),), "", {})
 
@@ -42,7 +46,7 @@ def test_a_url_with_nothing_but_a_host():
         ("m\u00e9:%C3%A9@", "mé", "é"),
     ],
 )
-def test_user_and_password(login, user, password):
+def test_user_and_password(login: Any, user: Any, password: Any) -> None:
     url = read(f"x://{login}h:1")
     assert (url.user, url.password, url.hosts) == (user, password, (Host("h", 1),))
 
@@ -60,14 +64,14 @@ def test_user_and_password(login, user, password):
         ("b\u00fccher.example", Host("b\u00fccher.example"), "b\u00fccher.example:9"),
     ],
 )
-def test_hosts(text, host, shown):
+def test_hosts(text: str, host: Any, shown: Any) -> None:
     """Guards against `urllib`, of which newer versions take brackets only around the one host there is."""
     for url in (read(f"x://{text}"), read(f"x://u:p[@{text},other:1")):
         assert url.hosts[0] == host
         assert url.hosts[0].at(9) == shown
 
 
-def test_a_host_may_be_left_out_where_the_backend_has_a_default():
+def test_a_host_may_be_left_out_where_the_backend_has_a_default() -> None:
     assert read("x://:5", needs_host=False).hosts == (Host("", 5),)
     assert read("x://me@", needs_host=False).hosts == ()
     assert read("x:///a@b?c=d@e", needs_host=False).path == "/a@b", "a file may have such a name"
@@ -125,7 +129,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("url", WRONG, ids=ascii)
-def test_a_wrong_url_is_one_error_that_repeats_no_part_of_it(url):
+def test_a_wrong_url_is_one_error_that_repeats_no_part_of_it(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read(url)
     assert USUAL in str(caught.value)
@@ -133,7 +137,7 @@ def test_a_wrong_url_is_one_error_that_repeats_no_part_of_it(url):
     assert (caught.value.__cause__, caught.value.__context__) == (None, None), "a traceback would show it"
 
 
-def test_nothing_secret_shows_in_what_was_read():
+def test_nothing_secret_shows_in_what_was_read() -> None:
     url = read(f"x://{LOGIN}@h?token={SECRET}")
     assert SECRET not in repr(url)
     assert SECRET not in url.shown

@@ -61,7 +61,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def test_the_whole_log_on_an_embedded_queue(temporary: Path):
+def test_the_whole_log_on_an_embedded_queue(temporary: Path) -> None:
     done = fairlane("demo").ok()
     assert done.err == ""
     assert "\x1b" not in done.out
@@ -75,7 +75,7 @@ def test_the_whole_log_on_an_embedded_queue(temporary: Path):
 @pytest.mark.backends(*(name for name in KITS if name != "memory"))
 @pytest.mark.twins("sync")
 @pytest.mark.cluster
-def test_every_backend(arm: tuple[Kit, str], temporary: Path, tmp_path: Path):
+def test_every_backend(arm: tuple[Kit, str], temporary: Path, tmp_path: Path) -> None:
     kit, _ = arm
     kit.folder = tmp_path
     url, events = kit.url("none"), min(300, kit.caps.tested_messages)
@@ -96,7 +96,7 @@ def test_every_backend(arm: tuple[Kit, str], temporary: Path, tmp_path: Path):
 
 @pytest.mark.backends("sqs")
 @pytest.mark.twins("sync")
-def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], temporary: Path, tmp_path: Path):
+def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], temporary: Path, tmp_path: Path) -> None:
     kit, _ = arm
     kit.folder = tmp_path
     done = fairlane("demo", "--url", kit.url("none"), "--events", 100, timeout=150).ok()
@@ -107,7 +107,7 @@ def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], tempo
     assert done.out.count("holds  ") == len(PROOFS)
 
 
-def test_the_group_of_the_last_message_may_go_a_moment_after_it():
+def test_the_group_of_the_last_message_may_go_a_moment_after_it() -> None:
     """Guards against a look between two steps of the last ack, which some backends make in several."""
     looks = [QueueStatus("q", 1, 1, 0, 0, 1, 1.0), QueueStatus("q", 1, 1, 0, 0, 0, None), EMPTY]
     queue: Any = SimpleNamespace(inspect=SimpleNamespace(queue=lambda: looks.pop(0)))
@@ -117,13 +117,13 @@ def test_the_group_of_the_last_message_may_go_a_moment_after_it():
     assert course._drain() == EMPTY
 
 
-def test_threads_where_the_queue_lives_in_one_process(temporary: Path):
+def test_threads_where_the_queue_lives_in_one_process(temporary: Path) -> None:
     done = fairlane("demo", "--url", "memory://", "--events", 200).ok()
     assert "worker threads, since this queue lives in one process" in done.out
     assert "a thread, which dropped its lease and its work and left" in done.out
 
 
-def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp_path: Path):
+def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp_path: Path) -> None:
     where = ("--url", f"sqlite:///{tmp_path}/kept.db", "--queue", "kept")
     report = fairlane("demo", *where, "--keep", "--json", "--events", 100).ok().json
     assert report["queue"] == "kept"
@@ -139,7 +139,7 @@ def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_no_worker_outlives_the_demo(tmp_path: Path, number: signal.Signals, code: int):
+def test_no_worker_outlives_the_demo(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
         fairlane_command("demo", "--visibility", "30"),
         stdout=subprocess.PIPE,
@@ -167,31 +167,33 @@ def small(**changes: object) -> Plan:
     return Plan(**{"events": 100, "visibility": 0.5, "patience": 2.0, **changes})  # type: ignore[arg-type]
 
 
-def test_a_worker_that_fails_ends_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_that_fails_ends_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: encode(job).replace(job.database, "/no/such/folder/x"))
     with pytest.raises(FairlaneError, match=r"worker-\d failed: OperationalError: unable to open database file"):
         rehearse(small(patience=60.0), Nobody())
 
 
-def test_a_worker_that_dies_ends_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_that_dies_ends_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "no job\n")
     with pytest.raises(FairlaneError, match=r"worker-\d ended too early: exit code 1 json.decoder.JSONDecodeError"):
         rehearse(small(patience=60.0), Nobody())
 
 
-def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch):
+def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.ThreadMember.order", lambda self, word: None)
     with pytest.raises(FairlaneError, match=r"nothing was handled for 3 s; 0 of 100 are done"):
         rehearse(small(url="memory://"), Nobody())
 
 
-def test_workers_that_never_start_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch):
+def test_workers_that_never_start_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "")
     with pytest.raises(FairlaneError, match=r"worker-1, .* did not start in 2 s"):
         rehearse(small(), Nobody())
 
 
-def test_a_proof_that_fails_is_exit_code_1(temporary: Path, capsys, monkeypatch: pytest.MonkeyPatch):
+def test_a_proof_that_fails_is_exit_code_1(
+    temporary: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage, "published", lambda event: {**published(event), "version": "0"})
     assert run(["demo", "--events", "100"]) == 1
     shown = capsys.readouterr().out
@@ -199,7 +201,7 @@ def test_a_proof_that_fails_is_exit_code_1(temporary: Path, capsys, monkeypatch:
     assert "holds  drained" in shown
 
 
-def test_a_job_holds_the_url_where_no_other_user_can_read_it():
+def test_a_job_holds_the_url_where_no_other_user_can_read_it() -> None:
     job = Job("postgresql://u:geheim@h/x", "q", "worker-1", 2.5, "/x", 3, ("a",))
     assert json.loads(encode(job))["url"] == job.url
     source = Path(__file__).resolve().parents[2] / "src/fairlane/demo/crew.py"

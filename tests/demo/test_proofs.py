@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,42 +31,42 @@ def state(log: Sequence[Event] = LOG) -> dict[str, Event]:
     return {event.package: event for event in log}
 
 
-def test_a_good_run_is_proven():
+def test_a_good_run_is_proven() -> None:
     empty = QueueStatus("q", 0, 0, 0, 0, 0, None)
     assert all(proof.holds for proof in proofs.all_proofs(LOG, state(), journal(), CASUALTY, empty))
 
 
-def test_a_wrong_missing_or_additional_package_is_seen():
+def test_a_wrong_missing_or_additional_package_is_seen() -> None:
     assert not proofs.final_state(LOG, state(LOG[:-1])).holds
     assert not proofs.final_state(LOG, {k: v for k, v in state().items() if k != "a"}).holds
     assert not proofs.final_state(LOG, {**state(), "d": LOG[0]}).holds
 
 
-def test_two_events_of_a_package_in_the_wrong_order_are_seen():
+def test_two_events_of_a_package_in_the_wrong_order_are_seen() -> None:
     swapped = proofs.order(LOG, journal([2, 1, 0, 3, 4, 5, 6]))
     assert not swapped.holds
     assert swapped.detail.startswith("2 violations")
     assert proofs.order(LOG, journal([3, 1, 0, 5, 2, 6, 4])).holds, "packages do not wait for each other"
 
 
-def test_a_message_that_comes_after_a_later_one_is_seen():
+def test_a_message_that_comes_after_a_later_one_is_seen() -> None:
     late = replace(journal()[0], outcome="overtaken")
     assert not proofs.order(LOG, [*journal(), late]).holds
     assert proofs.order(LOG, [*journal(), replace(late, late=True)]).holds, "its lease was lost: nobody's fault"
 
 
-def test_a_message_delivered_twice_as_attempt_1_is_seen():
+def test_a_message_delivered_twice_as_attempt_1_is_seen() -> None:
     again = replace(journal()[0], outcome="repeated")
     assert not proofs.order(LOG, [*journal(), again]).holds
     assert proofs.order(LOG, [*journal(), replace(again, attempts=2)]).holds
 
 
-def test_a_lost_or_doubled_event_is_seen():
+def test_a_lost_or_doubled_event_is_seen() -> None:
     assert not proofs.nothing_lost(LOG, journal()[1:]).holds
     assert not proofs.nothing_lost(LOG, [*journal(), journal()[0]]).holds
 
 
-def test_a_recovery_must_be_the_next_message_of_the_package_and_attempt_2():
+def test_a_recovery_must_be_the_next_message_of_the_package_and_attempt_2() -> None:
     assert proofs.recovered(journal(), CASUALTY).holds
     assert not proofs.recovered(journal(), None).holds
     assert not proofs.recovered(journal([0, 4, 2]), CASUALTY).holds, "a later one came first"
@@ -77,12 +78,12 @@ def test_a_recovery_must_be_the_next_message_of_the_package_and_attempt_2():
     assert proofs.killed(replace(CASUALTY, shown=False)).detail.endswith("the queue shows no leases")
 
 
-def test_what_is_left_in_the_queue_is_seen():
+def test_what_is_left_in_the_queue_is_seen() -> None:
     assert not proofs.drained(QueueStatus("q", 1, 1, 0, 0, 0, None)).holds
     assert not proofs.drained(QueueStatus("q", 0, 0, 0, 0, 1, 1.0)).holds
 
 
-def test_the_log_is_the_one_we_know():
+def test_the_log_is_the_one_we_know() -> None:
     log = read_log()
     assert len(log) == 3702
     assert len(by_package(log)) == 645
@@ -92,7 +93,7 @@ def test_the_log_is_the_one_we_know():
 
 
 @pytest.fixture
-def application(tmp_path: Path):
+def application(tmp_path: Path) -> Iterator[Any]:
     with Application.create(tmp_path / "application.db") as made:
         yield made
 
@@ -102,7 +103,7 @@ def lease(seq: int, n: int = 0, attempts: int = 1) -> Lease:
     return Lease("a", published(LOG[n]), seq, "token", attempts, now, now)
 
 
-def test_the_application_handles_a_message_once_and_never_an_old_one(application: Application):
+def test_the_application_handles_a_message_once_and_never_an_old_one(application: Application) -> None:
     huge = 2**70  # some backends number beyond 64 bits
     assert application.handle(lease(huge), "w")[1] == "applied"
     assert application.handle(lease(huge, attempts=2), "w")[1] == "repeated"
@@ -113,7 +114,7 @@ def test_the_application_handles_a_message_once_and_never_an_old_one(application
     assert [entry.seq for entry in application.journal()] == [huge, huge, huge + 1, huge]
 
 
-def test_work_that_is_cut_off_leaves_no_trace(application: Application):
+def test_work_that_is_cut_off_leaves_no_trace(application: Application) -> None:
     def cut() -> None:
         raise RuntimeError("killed")
 

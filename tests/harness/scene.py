@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from tests.harness import LONG
+from typing import Any
+
+from tests.harness import LONG, Queue
 
 
 class Scene:
     """Group `g` holds A, B and C, and A is ours; group `other` holds X and Y, and X is somebody else's."""
 
-    def __init__(self, queue, server):
+    def __init__(self, queue: Queue, server: Any) -> None:
         self.queue, self.server = queue, server
 
-    async def build(self):
+    async def build(self) -> Any:
         for event in "ABC":
             await self.queue.publish("g", event)
         for event in "XY":
@@ -22,11 +24,11 @@ class Scene:
         self.before = await self.foreign()
         return self
 
-    async def foreign(self):
+    async def foreign(self) -> Any:
         (row,) = [row for row in await self.queue.groups() if row.group_id == "other"]
         return row.state, row.depth, row.worker_id, row.attempts
 
-    async def assert_rest(self, expected):
+    async def assert_rest(self, expected: Any) -> None:
         """What is left of `g`, in order, once leases on it are given back; the other lease is what it was."""
         assert await self.foreign() == self.before, "somebody else's lease was touched"
         await self.queue.ack(self.other)

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def wait_for_leader(cluster: Cluster) -> int:
     raise AssertionError("no leader")
 
 
-def test_followers_forward_writes_and_say_who_served(nodes):  # API; service.go, ServedByHTTPHeader
+def test_followers_forward_writes_and_say_who_served(nodes: Any) -> None:  # API; service.go, ServedByHTTPHeader
     for node in nodes:
         reply = node.execute("insert into t(name) values('a') returning id")
         assert reply.status == 200
@@ -51,12 +52,14 @@ def test_followers_forward_writes_and_say_who_served(nodes):  # API; service.go,
     assert nodes[1].query(COUNT).values == [[2]]
 
 
-def test_every_answer_names_the_version(nodes):  # service.go, VersionHTTPHeader
+def test_every_answer_names_the_version(nodes: Any) -> None:  # service.go, VersionHTTPHeader
     assert nodes[0].get("/readyz").headers["x-rqlite-version"] == "v10.2.7"
     assert nodes[0].get("/unknown").headers["x-rqlite-version"] == "v10.2.7"
 
 
-def test_with_redirect_a_follower_names_the_leader(cluster, nodes):  # API, "Disabling Request Forwarding"
+def test_with_redirect_a_follower_names_the_leader(
+    cluster: Any, nodes: Any
+) -> None:  # API, "Disabling Request Forwarding"
     for call in (nodes[1].execute, nodes[1].query, nodes[1].request):
         reply = call(COUNT, redirect=True, level="strong")
         assert reply.status == 301
@@ -65,7 +68,7 @@ def test_with_redirect_a_follower_names_the_leader(cluster, nodes):  # API, "Dis
     assert nodes[0].query(COUNT, redirect=True).status == 200
 
 
-def test_reads_with_level_none_stay_on_the_node(cluster, nodes):  # RC, "None"
+def test_reads_with_level_none_stay_on_the_node(cluster: Any, nodes: Any) -> None:  # RC, "None"
     cluster.lose_leader()
     reply = nodes[2].query(COUNT, level="none")
     assert reply.values == [[0]]
@@ -73,13 +76,15 @@ def test_reads_with_level_none_stay_on_the_node(cluster, nodes):  # RC, "None"
 
 
 @pytest.mark.parametrize("level", ["weak", "linearizable", "strong", "auto", "nonsense", ""])
-def test_reads_of_any_other_level_need_the_leader(cluster, nodes, level):  # RC
+def test_reads_of_any_other_level_need_the_leader(cluster: Any, nodes: Any, level: Any) -> None:  # RC
     assert nodes[2].query(COUNT, level=level).headers["x-rqlite-served-by"] == "127.0.0.1:4002"
     cluster.lose_leader()
     assert nodes[2].query(COUNT, level=level).status == 503
 
 
-def test_a_follower_that_is_cut_off_reads_the_past(cluster, nodes):  # RC, "None", "Limiting read staleness"
+def test_a_follower_that_is_cut_off_reads_the_past(
+    cluster: Any, nodes: Any
+) -> None:  # RC, "None", "Limiting read staleness"
     cluster.freeze_node(2)
     nodes[0].execute("insert into t(name) values('a')")
     assert nodes[2].query(COUNT, level="none").values == [[0]]
@@ -92,13 +97,13 @@ def test_a_follower_that_is_cut_off_reads_the_past(cluster, nodes):  # RC, "None
     assert nodes[2].query(COUNT, level="none", freshness="10ms").values == [[1]]
 
 
-def test_a_request_with_one_write_goes_to_the_leader_as_a_whole(nodes):  # store.go, RequiresLeader
+def test_a_request_with_one_write_goes_to_the_leader_as_a_whole(nodes: Any) -> None:  # store.go, RequiresLeader
     assert "x-rqlite-served-by" in nodes[1].request(COUNT, "delete from t", level="none").headers
     assert "x-rqlite-served-by" not in nodes[1].request(COUNT, level="none").headers
     assert "x-rqlite-served-by" in nodes[1].request(COUNT).headers
 
 
-def test_without_a_leader_writes_are_503(cluster, nodes):  # service.go, ErrLeaderNotFound
+def test_without_a_leader_writes_are_503(cluster: Any, nodes: Any) -> None:  # service.go, ErrLeaderNotFound
     cluster.lose_leader(0.1)
     for call in (nodes[0].execute, nodes[1].execute, nodes[1].request):
         reply = call("insert into t(name) values('a')")
@@ -109,7 +114,7 @@ def test_without_a_leader_writes_are_503(cluster, nodes):  # service.go, ErrLead
     assert cluster.leader == 1
 
 
-def test_a_new_leader_has_everything(cluster, nodes):
+def test_a_new_leader_has_everything(cluster: Any, nodes: Any) -> None:
     nodes[0].execute("insert into t(name) values('a')")
     for expected in (1, 2, 0):
         assert cluster.change_leader() == expected
@@ -117,13 +122,13 @@ def test_a_new_leader_has_everything(cluster, nodes):
     assert nodes[2].query(COUNT).values == [[4]]
 
 
-def test_the_leader_api_tells_and_hands_over(cluster, nodes):  # MON, "Leader API"
+def test_the_leader_api_tells_and_hands_over(cluster: Any, nodes: Any) -> None:  # MON, "Leader API"
     assert nodes[1].get("/leader").json["api_addr"] == cluster.urls[0]
     assert nodes[1].post("/leader", {"id": "node-3"}).status == 200
     assert cluster.leader == 2
 
 
-def test_a_dead_leader_is_believed_in_for_a_moment(cluster, nodes):
+def test_a_dead_leader_is_believed_in_for_a_moment(cluster: Any, nodes: Any) -> None:
     cluster.stop_node(0)
     reply = nodes[1].execute("insert into t(name) values('a')")
     assert reply.status == 200
@@ -139,14 +144,14 @@ def test_a_dead_leader_is_believed_in_for_a_moment(cluster, nodes):
     assert nodes[2].execute("insert into t(name) values('a')").results == [{"last_insert_id": 1, "rows_affected": 1}]
 
 
-def test_a_node_that_comes_back_catches_up(cluster, nodes):
+def test_a_node_that_comes_back_catches_up(cluster: Any, nodes: Any) -> None:
     cluster.stop_node(2)
     nodes[0].execute("insert into t(name) values('a')")
     cluster.start_node(2)
     assert nodes[2].query(COUNT, level="none").values == [[1]]
 
 
-def test_without_a_majority_nothing_is_written(cluster, nodes):
+def test_without_a_majority_nothing_is_written(cluster: Any, nodes: Any) -> None:
     cluster.stop_node(1)
     cluster.stop_node(2)
     reply = nodes[0].execute("insert into t(name) values('a')")
@@ -158,7 +163,7 @@ def test_without_a_majority_nothing_is_written(cluster, nodes):
     assert nodes[0].query(COUNT).values == [[0]]
 
 
-def test_a_long_log_is_replaced_by_a_snapshot(cluster, nodes, monkeypatch):
+def test_a_long_log_is_replaced_by_a_snapshot(cluster: Any, nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.servers.rqlite.raft.LOG_STATEMENTS", 10)
     cluster.freeze_node(2)
     for _ in range(25):
@@ -167,14 +172,14 @@ def test_a_long_log_is_replaced_by_a_snapshot(cluster, nodes, monkeypatch):
     assert nodes[2].query(COUNT).values == [[25]]
 
 
-def test_what_each_node_evaluates_itself_differs(nodes):  # https://rqlite.io/docs/api/non-deterministic/
+def test_what_each_node_evaluates_itself_differs(nodes: Any) -> None:  # https://rqlite.io/docs/api/non-deterministic/
     nodes[0].execute("insert into t(id) values(random())", norwrandom=True)
     nodes[0].execute("insert into t(id) values(random())")
     seen = [{row[0] for row in node.query("select id from t", level="none").values} for node in nodes]
     assert len(seen[0] & seen[1] & seen[2]) == 1
 
 
-def test_readyz(cluster, nodes):  # MON, "Readiness checks"; service.go, handleReadyz
+def test_readyz(cluster: Any, nodes: Any) -> None:  # MON, "Readiness checks"; service.go, handleReadyz
     ready = "[+]node ok\n[+]leader ok\n[+]store ok\n[+]db ok"
     assert (nodes[1].get("/readyz").status, nodes[1].get("/readyz").text) == (200, ready)
     assert nodes[1].get("/readyz", sync=True).text == f"{ready}\n[+]sync ok"
@@ -186,7 +191,7 @@ def test_readyz(cluster, nodes):  # MON, "Readiness checks"; service.go, handleR
     assert nodes[0].get("/readyz", noleader=True).text == "[+]node ok"
 
 
-def test_nodes_and_status(cluster, nodes):  # MON, "Nodes API", "Status API"
+def test_nodes_and_status(cluster: Any, nodes: Any) -> None:  # MON, "Nodes API", "Status API"
     listed = nodes[1].get("/nodes", ver="2").json["nodes"]
     assert [each["api_addr"] for each in listed] == cluster.urls
     assert [each["leader"] for each in listed] == [True, False, False]
@@ -194,22 +199,22 @@ def test_nodes_and_status(cluster, nodes):  # MON, "Nodes API", "Status API"
     assert nodes[1].get("/status").json["store"]["leader"]["node_id"] == "node-1"
 
 
-def test_unknown_paths_and_methods(nodes):  # service_test.go, Test_404Routes, Test_405Routes
+def test_unknown_paths_and_methods(nodes: Any) -> None:  # service_test.go, Test_404Routes, Test_405Routes
     assert nodes[0].get("/db/xxx").status == 404
     assert nodes[0].get("/db/execute").status == 405
     assert nodes[0].post("/status", []).status == 405
 
 
-def test_a_bad_duration_is_400(nodes):  # query_params.go
+def test_a_bad_duration_is_400(nodes: Any) -> None:  # query_params.go
     reply = nodes[0].query(COUNT, freshness="soon")
     assert (reply.status, reply.text) == (400, "freshness is not a valid duration\n")
 
 
-def test_queued_writes_are_refused_by_name(nodes):  # a gap of the stand-in, not a behaviour of rqlite
+def test_queued_writes_are_refused_by_name(nodes: Any) -> None:  # a gap of the stand-in, not a behaviour of rqlite
     assert nodes[0].execute("delete from t", queue=True).text == "the stand-in has no queued writes\n"
 
 
-def test_basic_auth():  # SEC; service_test.go, Test_401Routes_*
+def test_basic_auth() -> None:  # SEC; service_test.go, Test_401Routes_*
     with rqlite.private(auth="user:p:w%/é") as cluster:
         assert cluster.url == f"rqlite://user:p%3Aw%25%2F%C3%A9@{cluster.urls[0][7:]}"
         for auth in (None, "user:wrong", "other:p:w%/é"):
@@ -220,7 +225,7 @@ def test_basic_auth():  # SEC; service_test.go, Test_401Routes_*
         assert Probe(cluster.urls[0], auth="user:p:w%/é").query("select 1").values == [[1]]
 
 
-def test_the_unified_endpoint_needs_both_permissions():  # service.go, CheckRequestPermAll
+def test_the_unified_endpoint_needs_both_permissions() -> None:  # service.go, CheckRequestPermAll
     writer = Credentials("writer", "pw", frozenset({"execute"}))
     both = Credentials("both", "pw", frozenset({"execute", "query"}))
     with rqlite.private(auth=[writer, both]) as cluster:
@@ -230,7 +235,7 @@ def test_the_unified_endpoint_needs_both_permissions():  # service.go, CheckRequ
         assert Probe(cluster.urls[0], auth="both:pw").request("select 1").status == 200
 
 
-def test_tls(tmp_path: Path):  # SEC, "Encrypting rqlite HTTP traffic"
+def test_tls(tmp_path: Path) -> None:  # SEC, "Encrypting rqlite HTTP traffic"
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
     files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -244,7 +249,7 @@ def test_tls(tmp_path: Path):  # SEC, "Encrypting rqlite HTTP traffic"
             Probe(cluster.urls[0], tls=ssl.create_default_context()).query("select 1")
 
 
-def test_files_outlive_the_processes(tmp_path: Path):
+def test_files_outlive_the_processes(tmp_path: Path) -> None:
     for expected in (0, 1):
         with rqlite.private(nodes=3, data=tmp_path) as cluster:
             node = Probe(cluster.urls[0])

@@ -37,7 +37,7 @@ def node(cluster: Cluster) -> Probe:
     return Probe(cluster.urls[0])
 
 
-def test_a_dropped_answer_was_applied(cluster, node):
+def test_a_dropped_answer_was_applied(cluster: Any, node: Any) -> None:
     cluster.faults.drop_answers(2)
     for _ in range(2):
         with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
@@ -46,14 +46,16 @@ def test_a_dropped_answer_was_applied(cluster, node):
     assert node.query(COUNT).values == [[2]]
 
 
-def test_a_refused_request_was_not_applied(cluster, node):
+def test_a_refused_request_was_not_applied(cluster: Any, node: Any) -> None:
     cluster.faults.refuse(1)
     with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
         node.execute(INSERT)
     assert node.query(COUNT).values == [[0]]
 
 
-def test_a_write_applied_twice_answers_with_the_second_result(cluster):  # cluster/client.go, retry; rqlite issue 1628
+def test_a_write_applied_twice_answers_with_the_second_result(
+    cluster: Any,
+) -> None:  # cluster/client.go, retry; rqlite issue 1628
     cluster.faults.apply_twice(1)
     follower = Probe(cluster.urls[1])
     assert follower.query(COUNT).values == [[0]]  # a read does not use the switch up
@@ -63,14 +65,16 @@ def test_a_write_applied_twice_answers_with_the_second_result(cluster):  # clust
 
 
 @pytest.mark.parametrize("applied", [False, True])
-def test_a_raft_error_leaves_the_outcome_open(cluster, node, applied):  # proxy.go: errors go to the top of the answer
+def test_a_raft_error_leaves_the_outcome_open(
+    cluster: Any, node: Any, applied: Any
+) -> None:  # proxy.go: errors go to the top of the answer
     cluster.faults.raft_error(1, applied=applied)
     reply = node.execute(INSERT)
     assert (reply.status, reply.json) == (200, {"results": [], "error": "leadership lost while committing log"})
     assert node.query(COUNT).values == [[int(applied)]]
 
 
-def test_slow_before_or_after_the_work(cluster, node):
+def test_slow_before_or_after_the_work(cluster: Any, node: Any) -> None:
     cluster.faults.slow(0.1, statement="insert")
     cluster.faults.slow(0.1, after=True, statement="insert", skip=1)
     for early in (0, 1):
@@ -84,14 +88,14 @@ def test_slow_before_or_after_the_work(cluster, node):
         assert time.monotonic() - start >= 0.1
 
 
-def test_a_proxys_answer(cluster, node):
+def test_a_proxys_answer(cluster: Any, node: Any) -> None:
     cluster.faults.reply(502, "bad gateway", endpoint="execute")
     reply = node.execute(INSERT)
     assert (reply.status, reply.text) == (502, "bad gateway\n")
     assert node.query(COUNT).values == [[0]]
 
 
-def test_switches_are_for_an_endpoint_a_statement_a_node_and_a_time(cluster, node):
+def test_switches_are_for_an_endpoint_a_statement_a_node_and_a_time(cluster: Any, node: Any) -> None:
     cluster.faults.reply(500, "query", endpoint="query")
     cluster.faults.reply(500, "statement", statement=r"VALUES\('b'\)")
     cluster.faults.reply(500, "node", node=1, endpoint="execute")
@@ -104,18 +108,18 @@ def test_switches_are_for_an_endpoint_a_statement_a_node_and_a_time(cluster, nod
     assert cluster.faults.pending == 0
 
 
-def test_clear_takes_all_switches_back(cluster, node):
+def test_clear_takes_all_switches_back(cluster: Any, node: Any) -> None:
     cluster.faults.refuse(5)
     cluster.faults.clear()
     assert node.execute(INSERT).status == 200
 
 
-def test_a_wrong_condition_is_refused(cluster):
+def test_a_wrong_condition_is_refused(cluster: Any) -> None:
     with pytest.raises(TypeError, match="path"):
         cluster.faults.refuse(1, path="/db/execute")
 
 
-def test_requests_are_counted(cluster, node):
+def test_requests_are_counted(cluster: Any, node: Any) -> None:
     cluster.forget_seen()
     node.execute([f"{INSERT} returning id"], transaction=True)
     Probe(cluster.urls[2]).query(COUNT, level="none")
@@ -126,7 +130,7 @@ def test_requests_are_counted(cluster, node):
     assert cluster.seen[0].statements[0].returns_rows
 
 
-def test_a_connection_is_kept_alive_and_breaks_with_its_node(cluster):
+def test_a_connection_is_kept_alive_and_breaks_with_its_node(cluster: Any) -> None:
     connection = http.client.HTTPConnection(cluster.urls[2].partition("//")[2], timeout=5)
     for _ in range(2):
         connection.request("GET", "/readyz")
@@ -138,7 +142,7 @@ def test_a_connection_is_kept_alive_and_breaks_with_its_node(cluster):
         ask_again(connection)
 
 
-def test_many_clients_at_once_lose_nothing(cluster):
+def test_many_clients_at_once_lose_nothing(cluster: Any) -> None:
     def write(url: str) -> None:
         for _ in range(20):
             Probe(url).execute(INSERT)
@@ -151,7 +155,7 @@ def test_many_clients_at_once_lose_nothing(cluster):
     assert Probe(cluster.urls[1]).query(COUNT).values == [[120]]
 
 
-def test_as_a_process_with_a_side_door():
+def test_as_a_process_with_a_side_door() -> None:
     command = [sys.executable, "-m", "tests.servers.rqlite", "--nodes", "3", "--auth", "u:p", "--election", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ MICROSECONDS_PER_DAY = 86_400_000_000
         "update t set a = 1 returning a;",
     ],
 )
-def test_returning_is_seen(sql):
+def test_returning_is_seen(sql: str) -> None:
     assert process(sql).returns_rows
 
 
@@ -58,11 +59,11 @@ def test_returning_is_seen(sql):
         ("select 1; update t set a = 1 returning a", "parser.go: ParseStatement stops at the semicolon"),
     ],
 )
-def test_returning_is_not_seen(sql, reason):
+def test_returning_is_not_seen(sql: str, reason: Any) -> None:
     assert not process(sql).returns_rows, reason
 
 
-def test_a_text_that_is_parsed_for_another_reason_shows_its_returning():
+def test_a_text_that_is_parsed_for_another_reason_shows_its_returning() -> None:
     sql = "update t set a = random() returning\na"
     assert process(sql).returns_rows  # processor.go: ForceQuery is set whenever the text was parsed
     assert not process(sql, rewrite_random=False).returns_rows
@@ -80,14 +81,14 @@ def test_a_text_that_is_parsed_for_another_reason_shows_its_returning():
         ("update t set a = 1 returning a", True),
     ],
 )
-def test_an_update_that_is_printed_anew_has_no_returning(sql, kept):
+def test_an_update_that_is_printed_anew_has_no_returning(sql: str, kept: Any) -> None:
     done = process(sql)
     assert done.returns_rows  # it runs as a query, which then has no columns
     assert ("returning" in done.sql) is kept
     assert "'now'" not in done.sql
 
 
-def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node):
+def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node: Any) -> None:
     node.execute("create table u (a)", "insert into u values (1)")
     assert node.execute("update u set a = julianday('now') returning a").results == [{}]
     assert node.query("select a > 2400000 from u").values == [[1]]
@@ -109,7 +110,7 @@ def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node)
         ("select cast(round((julianday('now')-2440587.5)*86400000.0) as integer)", None),
     ],
 )
-def test_now_becomes_a_julian_day(sql, expected):
+def test_now_becomes_a_julian_day(sql: str, expected: Any) -> None:
     found = process(sql).sql
     if expected is None and "julianday" in sql:
         expected = re.escape(sql).replace("'now'", DAY)
@@ -135,32 +136,34 @@ def test_now_becomes_a_julian_day(sql, expected):
         "update t set a = random() limit 1",
     ],
 )
-def test_left_alone(sql):
+def test_left_alone(sql: str) -> None:
     assert process(sql).sql == sql
 
 
-def test_random_becomes_a_number_and_randomblob_a_blob():  # ND; processor_test.go, Test_RANDOM*_Rewrites
+def test_random_becomes_a_number_and_randomblob_a_blob() -> None:  # ND; processor_test.go, Test_RANDOM*_Rewrites
     assert re.fullmatch(r"select \d+, x'[0-9a-f]{8}'", process("select random(), RANDOMBLOB(4)").sql)
     assert re.fullmatch(r"select x'[0-9a-f]{2}'", process("select randomblob(0)").sql)
     assert process("select random()").sql != process("select random()").sql
 
 
-def test_random_after_an_order_by_is_rewritten_again():  # processor.go, VisitEnd
+def test_random_after_an_order_by_is_rewritten_again() -> None:  # processor.go, VisitEnd
     sql = process("select (select a from t order by random() limit 1), random()").sql
     assert re.fullmatch(r"select \(select a from t order by random\(\) limit 1\), \d+", sql)
 
 
-def test_flags_turn_it_off():  # ND, norwtime and norwrandom
+def test_flags_turn_it_off() -> None:  # ND, norwtime and norwrandom
     assert process("select date('now')", rewrite_time=False).sql == "select date('now')"
     assert process("select random()", rewrite_random=False).sql == "select random()"
 
 
-def test_a_rewritten_text_loses_what_follows_its_first_statement():  # processor.go: the parsed statement is printed
+def test_a_rewritten_text_loses_what_follows_its_first_statement() -> (
+    None
+):  # processor.go: the parsed statement is printed
     assert re.fullmatch(rf"select date\({DAY}\);", process("select date('now'); delete from t").sql)
     assert process("select 1; delete from t").sql == "select 1; delete from t"
 
 
-def test_a_julian_day_has_a_step_of_86_milliseconds():  # processor.go, julianDayAsNumberLit: "%f"
+def test_a_julian_day_has_a_step_of_86_milliseconds() -> None:  # processor.go, julianDayAsNumberLit: "%f"
     first, second = (float(julian_day(1_700_000_000 + seconds)) for seconds in (0.0, 0.03))
     assert second - first < 2e-6
     assert abs(float(julian_day(1_700_000_000.0)) - 2460263.425925926) < 1e-6
@@ -172,12 +175,12 @@ def node() -> Iterator[Probe]:
         yield Probe(cluster.urls[0])
 
 
-def test_now_is_the_time_of_the_request_to_a_tenth_of_a_second(node):
+def test_now_is_the_time_of_the_request_to_a_tenth_of_a_second(node: Any) -> None:
     node.execute("create table t (at)", "insert into t values ((julianday('now') - 2440587.5) * 86400)")
     assert abs(node.query("select at from t").values[0][0] - time.time()) < 0.5
 
 
-def test_now_is_frozen_in_a_trigger_a_view_and_a_default(node):  # processor.go: the walk covers DDL too
+def test_now_is_frozen_in_a_trigger_a_view_and_a_default(node: Any) -> None:  # processor.go: the walk covers DDL too
     node.execute(
         "create table t (id integer primary key, at default (julianday('now')), r default (random()), g)",
         "create trigger g after insert on t begin update t set g = julianday('now') where id = new.id; end",
@@ -194,19 +197,19 @@ def test_now_is_frozen_in_a_trigger_a_view_and_a_default(node):  # processor.go:
     assert "now" not in texts
 
 
-def test_norwtime_keeps_ddl_alive(node):  # ND, "Examples"
+def test_norwtime_keeps_ddl_alive(node: Any) -> None:  # ND, "Examples"
     node.execute("create view v as select julianday('now') as at", norwtime=True)
     first = node.query("select at from v").values
     time.sleep(0.01)
     assert node.query("select at from v").values != first
 
 
-def test_current_timestamp_stays_in_ddl(node):  # processor_test.go, Test_RANDOM_Rewrites, its last line
+def test_current_timestamp_stays_in_ddl(node: Any) -> None:  # processor_test.go, Test_RANDOM_Rewrites, its last line
     node.execute("create table t (id integer, at text default current_timestamp)")
     assert "current_timestamp" in node.query("select sql from sqlite_master").values[0][0]
 
 
-def test_reads_are_rewritten_only_at_level_strong():  # ND: "queries with Strong read consistency"
+def test_reads_are_rewritten_only_at_level_strong() -> None:  # ND: "queries with Strong read consistency"
     with rqlite.private() as cluster:
         node = Probe(cluster.urls[0])
         for level in ("none", "weak", "linearizable", "strong"):

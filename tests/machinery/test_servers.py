@@ -235,7 +235,9 @@ def test_every_server_listens_on_the_loopback_alone_and_comes_back_on_its_port(n
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_server_that_the_machine_cannot_run_is_left_out_and_named(name: str, monkeypatch, capsys) -> None:
+def test_a_server_that_the_machine_cannot_run_is_left_out_and_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The others must be tested all the same, and nobody may believe that this one was."""
 
     def refuse() -> None:

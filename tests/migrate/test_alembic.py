@@ -30,7 +30,7 @@ def works(database: Database) -> bool:
 
 
 @everywhere
-def test_up_current_down_stamp(database: Database):
+def test_up_current_down_stamp(database: Database) -> None:
     assert run(database, "current").ok().out == ""
     done = run(database, "upgrade", "head").ok()
     assert "Running upgrade  -> 0001" in done.err
@@ -53,7 +53,7 @@ def test_up_current_down_stamp(database: Database):
 
 
 @everywhere
-def test_commands_that_only_look_leave_nothing_behind(database: Database):
+def test_commands_that_only_look_leave_nothing_behind(database: Database) -> None:
     assert "0001 (head)" in run(database, "history").ok().out
     run(database, "current", "--verbose").ok()
     assert migrate.status(database.url, queue=database.queue).found is None
@@ -61,7 +61,7 @@ def test_commands_that_only_look_leave_nothing_behind(database: Database):
         assert list(database.kit.folder.iterdir()) == []
 
 
-def test_offline_scripts_connect_to_nothing_and_name_the_queue():
+def test_offline_scripts_connect_to_nothing_and_name_the_queue() -> None:
     nowhere = "u:geheim@127.0.0.1:1"
     urls = ("sqlite:////no/such/folder/x.db", f"postgresql://{nowhere}/x", f"redis://{nowhere}", f"rqlite://{nowhere}")
     for url in urls:
@@ -72,7 +72,7 @@ def test_offline_scripts_connect_to_nothing_and_name_the_queue():
 
 
 @everywhere
-def test_an_unknown_revision_is_one_line(database: Database):
+def test_an_unknown_revision_is_one_line(database: Database) -> None:
     done = run(database, "upgrade", "9999")
     assert done.code != 0
     assert "Traceback" not in done.err
@@ -91,7 +91,7 @@ def test_an_unknown_revision_is_one_line(database: Database):
     ],
 )
 @pytest.mark.backends("sqlite")
-def test_bad_arguments_are_one_line(database: Database, arguments: tuple[str, ...], says: str):
+def test_bad_arguments_are_one_line(database: Database, arguments: tuple[str, ...], says: str) -> None:
     done = run(database, *arguments, "upgrade", "head")
     assert done.code != 0
     assert "Traceback" not in done.err
@@ -99,7 +99,7 @@ def test_bad_arguments_are_one_line(database: Database, arguments: tuple[str, ..
 
 
 @pytest.mark.backends("sqlite")
-def test_a_refused_connection_is_one_line_without_the_password(database: Database):
+def test_a_refused_connection_is_one_line_without_the_password(database: Database) -> None:
     for url in ("postgresql://u:s%25e%40c@127.0.0.1:1/x", "redis://u:s%25e%40c@127.0.0.1:1"):
         done = alembic(url, "q", "upgrade", "head")
         assert done.code != 0

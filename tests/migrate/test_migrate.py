@@ -27,7 +27,7 @@ pytestmark = [
 
 
 @everywhere
-def test_up_and_down_from_the_command_line(database: Database):
+def test_up_and_down_from_the_command_line(database: Database) -> None:
     where = ("--url", database.url, "--queue", database.queue)
     assert fairlane("status", *where).code == 1
     assert "is now at revision 0001" in fairlane("migrate", *where).ok().out
@@ -43,7 +43,7 @@ def test_up_and_down_from_the_command_line(database: Database):
 
 @pytest.mark.backends("sqlite", "postgres")
 @pytest.mark.parametrize("thing", ["table", "view"])
-def test_what_another_application_has_there_is_in_the_way_and_stays_as_it_is(database: Database, thing: str):
+def test_what_another_application_has_there_is_in_the_way_and_stays_as_it_is(database: Database, thing: str) -> None:
     name = database.queue
     what = "(x integer)" if thing == "table" else "as select 1 as x"
     if database.kit.backend == "sqlite":
@@ -65,7 +65,7 @@ def test_what_another_application_has_there_is_in_the_way_and_stays_as_it_is(dat
 
 
 @pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")
-def test_a_queue_that_is_removed_and_made_anew_under_its_users_gives_them_typed_errors(database: Database):
+def test_a_queue_that_is_removed_and_made_anew_under_its_users_gives_them_typed_errors(database: Database) -> None:
     """Guards against what a server says in the moment in between, when a part of the queue is there."""
     migrate.upgrade(database.url, queue=database.queue)
     end, wrong = time.monotonic() + 4, set()
@@ -102,7 +102,7 @@ def test_a_queue_that_is_removed_and_made_anew_under_its_users_gives_them_typed_
 
 
 @pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")
-def test_migrate_base_leaves_nothing_behind(database: Database):
+def test_migrate_base_leaves_nothing_behind(database: Database) -> None:
     kit, name = database.kit, database.queue
     migrate.upgrade(database.url, queue=name)
     migrate.downgrade(database.url, queue=name, revision="base")
@@ -120,7 +120,7 @@ def test_migrate_base_leaves_nothing_behind(database: Database):
 
 
 @everywhere
-def test_eight_processes_migrate_an_empty_database_at_once(database: Database):
+def test_eight_processes_migrate_an_empty_database_at_once(database: Database) -> None:
     command = ("migrate", "--url", database.url, "--queue", database.queue)
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda _: fairlane(*command, timeout=120), range(8)))
@@ -132,14 +132,14 @@ def test_eight_processes_migrate_an_empty_database_at_once(database: Database):
 
 
 @everywhere
-def test_threads_may_migrate_at_once_too(database: Database):
+def test_threads_may_migrate_at_once_too(database: Database) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: migrate.upgrade(database.url, queue=database.queue), range(4)))
     assert database.revision == "0001"
 
 
 @everywhere
-def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database):
+def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database) -> None:
     migrate.upgrade(database.url, queue=database.queue)
     with connect(database.url, database.queue) as queue:
         queue.publish("g", "kept")
@@ -151,7 +151,7 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database):
 
 
 @everywhere
-async def test_connect_can_migrate_first(database: Database):
+async def test_connect_can_migrate_first(database: Database) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         connect(database.url, database.queue)
     assert (caught.value.found, caught.value.needed) == (None, "0001")
@@ -163,7 +163,7 @@ async def test_connect_can_migrate_first(database: Database):
 
 
 @everywhere
-def test_a_wrong_revision_or_option_changes_nothing(database: Database):
+def test_a_wrong_revision_or_option_changes_nothing(database: Database) -> None:
     for wrong in ("9999", "nonsense", "heads@x"):
         with pytest.raises(ConfigurationError):
             migrate.upgrade(database.url, queue=database.queue, revision=wrong)
@@ -175,7 +175,9 @@ def test_a_wrong_revision_or_option_changes_nothing(database: Database):
 
 
 @everywhere
-def test_migrating_in_process_leaves_the_logging_of_the_host_alone(database: Database, capsys):
+def test_migrating_in_process_leaves_the_logging_of_the_host_alone(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
     root, mine, theirs = logging.getLogger(), logging.getLogger("host.app"), logging.getLogger("alembic")
     before = [(each.level, list(each.handlers), each.disabled, each.propagate) for each in (root, mine, theirs)]
     migrate.upgrade(database.url, queue=database.queue)
@@ -187,7 +189,7 @@ def test_migrating_in_process_leaves_the_logging_of_the_host_alone(database: Dat
 
 
 @everywhere
-def test_a_host_that_logs_everything_goes_on_doing_so(database: Database):
+def test_a_host_that_logs_everything_goes_on_doing_so(database: Database) -> None:
     program = (
         "import logging, sys, json, fairlane; logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)\n"
         "log = logging.getLogger('host')\n"
@@ -200,7 +202,7 @@ def test_a_host_that_logs_everything_goes_on_doing_so(database: Database):
 
 
 @pytest.mark.backends("sqlite", "postgres")
-def test_the_script_applied_by_hand_makes_the_same_queue(database: Database):
+def test_the_script_applied_by_hand_makes_the_same_queue(database: Database) -> None:
     script = migrate.script(database.url, queue=database.queue)
     apply(database, script)
     assert database.revision == "0001"
@@ -213,7 +215,7 @@ def test_the_script_applied_by_hand_makes_the_same_queue(database: Database):
 
 
 @pytest.mark.backends("redis")
-def test_the_redis_script_is_for_a_shell(database: Database, tmp_path: Path):
+def test_the_redis_script_is_for_a_shell(database: Database, tmp_path: Path) -> None:
     program = SERVERS["redis"].found()
     command = program.path.with_name("redis-cli")
     if not command.exists():

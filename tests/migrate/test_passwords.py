@@ -54,7 +54,7 @@ def locked_redis() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("server", ["postgres", "locked_redis"])
-def test_any_password_works_everywhere_and_is_shown_nowhere(server: str, request: pytest.FixtureRequest):
+def test_any_password_works_everywhere_and_is_shown_nowhere(server: str, request: pytest.FixtureRequest) -> None:
     url: str = request.getfixturevalue(server)
     queue = Queues.fresh_name()
     shown = [alembic(url, queue, "upgrade", "head").ok(), alembic(url, queue, "current").ok()]

@@ -1,5 +1,7 @@
 """URLs and options; no server needed."""
 
+from __future__ import annotations
+
 import base64
 
 import pytest
@@ -9,7 +11,7 @@ from fairlane import ConfigurationError, UnsupportedByBackend
 from fairlane.backends.libsql.address import locate
 
 
-def test_libsql_means_tls_and_the_other_scheme_says_http():
+def test_libsql_means_tls_and_the_other_scheme_says_http() -> None:
     assert locate("libsql://db.example.org", {}).url == "https://db.example.org:443/"
     assert locate("libsql+https://db.example.org:444/path/", {}).url == "https://db.example.org:444/path/"
     assert locate("libsql+http://localhost", {}).url == "http://localhost:8080/"
@@ -24,19 +26,19 @@ def test_libsql_means_tls_and_the_other_scheme_says_http():
         "libsql://host?auth_token=to.k-en_",
     ],
 )
-def test_a_token_is_the_password_or_an_option_and_shows_nowhere(url):
+def test_a_token_is_the_password_or_an_option_and_shows_nowhere(url: str) -> None:
     address = locate(url, {})
     assert address.authorization == "Bearer to.k-en_"
     assert "to.k-en_" not in repr(address) + address.host + address.url
     assert locate("libsql://host", {"auth_token": "to.k-en_"}).authorization == address.authorization
 
 
-def test_a_user_and_a_password_are_basic_authorization():
+def test_a_user_and_a_password_are_basic_authorization() -> None:
     header = locate("libsql+http://me:p%40ss@host", {}).authorization
     assert base64.b64decode(header.removeprefix("Basic ")) == b"me:p@ss"
 
 
-def test_options_of_the_call_win_over_the_url():
+def test_options_of_the_call_win_over_the_url() -> None:
     address = locate("libsql://h?timeout=1&retry_seconds=2&verify=no", {"timeout": 3})
     assert (address.timeout, address.retry_seconds, address.verify) == (3.0, 2.0, False)
     assert locate("libsql://h", {"timeout": 0.5}).connect_timeout == 0.5
@@ -68,14 +70,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("url", WRONG)
-def test_a_wrong_url_is_refused_without_a_word_of_the_token(url):
+def test_a_wrong_url_is_refused_without_a_word_of_the_token(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         locate(url, {})
     assert "hid" not in str(caught.value)
     assert caught.value.__cause__ is None or "hid" not in str(caught.value.__cause__)
 
 
-def test_files_belong_to_sqlite_and_replicas_are_refused_by_name():
+def test_files_belong_to_sqlite_and_replicas_are_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="SqliteTransport"):
         locate("file:queue.db", {})
     for url, options in (("libsql://h?syncUrl=libsql://x", {}), ("libsql://h", {"sync_url": "libsql://x"})):
@@ -83,7 +85,7 @@ def test_files_belong_to_sqlite_and_replicas_are_refused_by_name():
             locate(url, options)
 
 
-def test_a_client_of_the_application_must_be_of_the_right_kind_and_of_a_server():
+def test_a_client_of_the_application_must_be_of_the_right_kind_and_of_a_server() -> None:
     import libsql_client
 
     for kind in (fairlane.LibsqlTransport, fairlane.AsyncLibsqlTransport):

@@ -1,5 +1,7 @@
 """TLS, tokens, threads, event loops, cancellation, processes, and what is left open."""
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import json
@@ -7,6 +9,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +19,7 @@ import fairlane
 from fairlane import AuthenticationFailed, BackendUnavailable, TransportClosed
 from tests.backends.libsql.conftest import executor
 from tests.backends.libsql.relay import Relay, slow, status
-from tests.harness import LONG, eventually
+from tests.harness import LONG, Queue, Queues, eventually
 from tests.harness.http_backends import (
     assert_moves_to_the_loop_it_is_used_in,
     assert_threads_share_a_transport,
@@ -28,11 +33,11 @@ from tests.servers import sqld
 pytestmark = pytest.mark.xdist_group("libsql-others")
 
 
-async def call(twin, method, *args):
+async def call(twin: str, method: Any, *args: Any) -> Any:
     return await in_thread(method, *args) if twin == "sync" else await method(*args)
 
 
-async def cycle(transport, twin):
+async def cycle(transport: Any, twin: str) -> Any:
     """Publish, claim and ack."""
     await call(twin, transport.publish, "g", 1)
     lease = await call(twin, transport.claim, "w", LONG)
@@ -40,7 +45,7 @@ async def cycle(transport, twin):
     return lease
 
 
-def told(error):
+def told(error: Any) -> Any:
     """All that a traceback would print of an error."""
     texts = []
     while error is not None:
@@ -53,20 +58,20 @@ def told(error):
 
 
 @pytest.fixture(scope="module")
-def migrated(server):
+def migrated(server: Any) -> Any:
     fairlane.migrate.upgrade(server.url, queue="q")
     return server
 
 
 @pytest.fixture
-def secured(migrated, tmp_path):
+def secured(migrated: Any, tmp_path: Path) -> Iterator[Any]:
     """A server behind TLS, and its certificate."""
     certificate, key = make_certificate(tmp_path)
     with Relay(migrated.port, tls=(certificate, key)) as relay:
         yield relay, certificate
 
 
-async def test_tls_with_a_certificate_of_ones_own(secured, twin):
+async def test_tls_with_a_certificate_of_ones_own(secured: Any, twin: str) -> None:
     relay, certificate = secured
     assert relay.url.startswith("libsql://")
     transport = await opened(twin, relay.url, ca_file=str(certificate))
@@ -75,13 +80,13 @@ async def test_tls_with_a_certificate_of_ones_own(secured, twin):
     assert fairlane.migrate.status(f"{relay.url}?ca_file={certificate}", queue="q").ready
 
 
-async def test_tls_without_verification(secured, twin):
+async def test_tls_without_verification(secured: Any, twin: str) -> None:
     transport = await opened(twin, f"{secured[0].url}?verify=0")
     await cycle(transport, twin)
     await call(twin, transport.close)
 
 
-async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured, twin, tmp_path):
+async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured: Any, twin: str, tmp_path: Path) -> None:
     """With the wrong authorities, and with those of the system; nothing was sent, and so nothing is uncertain."""
     relay, _ = secured
     other, _ = make_certificate(tmp_path, "other")
@@ -91,7 +96,7 @@ async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured, twin, 
     assert relay.seen == []
 
 
-async def test_tls_on_one_side_only_is_unavailable(secured, server, twin):
+async def test_tls_on_one_side_only_is_unavailable(secured: Any, server: Any, twin: str) -> None:
     token = "://:secret-token@"
     urls = (
         secured[0].url.replace("libsql://", f"libsql+http{token}"),
@@ -106,22 +111,22 @@ async def test_tls_on_one_side_only_is_unavailable(secured, server, twin):
 # Tokens
 
 
-def encoded(data):
+def encoded(data: Any) -> Any:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
 class Tokens:
     """Signs tokens as Turso does."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.folder, self.public = folder, folder / "public.pem"
         self._openssl("genpkey", "-algorithm", "ed25519", "-out", "private.pem")
         self._openssl("pkey", "-in", "private.pem", "-pubout", "-out", "public.pem")
 
-    def _openssl(self, *arguments):
+    def _openssl(self, *arguments: Any) -> Any:
         return subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=self.folder).stdout
 
-    def sign(self, **claims):
+    def sign(self, **claims: Any) -> Any:
         message = b".".join(encoded(json.dumps(part).encode()) for part in ({"alg": "EdDSA", "typ": "JWT"}, claims))
         (self.folder / "message").write_bytes(message)
         signature = self._openssl("pkeyutl", "-sign", "-rawin", "-inkey", "private.pem", "-in", "message")
@@ -129,7 +134,7 @@ class Tokens:
 
 
 @pytest.fixture(scope="module")
-def guarded(server, tmp_path_factory):
+def guarded(server: Any, tmp_path_factory: Any) -> Iterator[Any]:
     """A server that wants tokens, and who signs them."""
     tokens = Tokens(tmp_path_factory.mktemp("tokens"))
     with sqld.private("--auth-jwt-key-file", str(tokens.public)) as own:
@@ -137,7 +142,7 @@ def guarded(server, tmp_path_factory):
         yield own, tokens
 
 
-async def test_a_token_opens_the_server(guarded, twin):
+async def test_a_token_opens_the_server(guarded: Any, twin: str) -> None:
     own, tokens = guarded
     token = tokens.sign(a="rw")
     for url, options in (
@@ -159,7 +164,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_a_wrong_token_is_one_typed_error_without_the_token(guarded, twin, wrong, tmp_path):
+async def test_a_wrong_token_is_one_typed_error_without_the_token(
+    guarded: Any, twin: str, wrong: Any, tmp_path: Path
+) -> None:
     own, tokens = guarded
     token = WRONG[wrong](tokens, Tokens(tmp_path))
     url = own.url.replace("://", f"://:{token}@") if token else own.url
@@ -173,7 +180,7 @@ async def test_a_wrong_token_is_one_typed_error_without_the_token(guarded, twin,
     assert not token or token not in told(caught.value)
 
 
-async def test_a_token_that_only_reads_looks_and_cannot_write(guarded, twin):
+async def test_a_token_that_only_reads_looks_and_cannot_write(guarded: Any, twin: str) -> None:
     own, tokens = guarded
     token = tokens.sign(a="ro")
     transport = await opened(twin, own.url, auth_token=token)
@@ -185,7 +192,7 @@ async def test_a_token_that_only_reads_looks_and_cannot_write(guarded, twin):
     await call(twin, transport.close)
 
 
-async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue, relay):
+async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue: Queue, relay: Any) -> None:
     relay.fail(status(401), 2)  # the second time without the stream
     with pytest.raises(AuthenticationFailed):
         await queue.publish("g", 1)
@@ -193,7 +200,7 @@ async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue, re
     assert await queue.publish("g", 1) == 1
 
 
-async def test_a_user_and_a_password_open_a_server_that_wants_them(twin, server):
+async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str, server: Any) -> None:
     basic = base64.b64encode(b"me:pass:word").decode()
     with sqld.private("--http-auth", f"basic:{basic}") as own:
         url = own.url.replace("://", "://me:pass%3Aword@")
@@ -225,14 +232,14 @@ def use(t):
 
 
 @pytest.mark.parametrize("how", FORGETFUL)
-def test_a_process_that_forgot_close_ends_by_itself(migrated, how):
+def test_a_process_that_forgot_close_ends_by_itself(migrated: Any, how: Any) -> None:
     code = f"import contextlib, fairlane, threading\nurl = {migrated.url!r}\n{USE}{FORGETFUL[how]}\nprint('done')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_transport_works_on_in_a_forked_process(migrated):
+def test_a_transport_works_on_in_a_forked_process(migrated: Any) -> None:
     code = f"""if True:
         import os, fairlane
         t = fairlane.connect({migrated.url!r}, "q")
@@ -249,11 +256,11 @@ def test_a_transport_works_on_in_a_forked_process(migrated):
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
-def test_threads_share_a_transport(server):
+def test_threads_share_a_transport(server: Any) -> None:
     assert_threads_share_a_transport(server.url, "threads")
 
 
-def test_an_async_transport_moves_to_the_loop_it_is_used_in(server):
+def test_an_async_transport_moves_to_the_loop_it_is_used_in(server: Any) -> None:
     assert_moves_to_the_loop_it_is_used_in(server.url, "loops")
 
 
@@ -261,7 +268,7 @@ def test_an_async_transport_moves_to_the_loop_it_is_used_in(server):
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelled(queue, relay):
+async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelled(queue: Queue, relay: Any) -> None:
     """Broken off, it would leave a gap in sqld's queue of writers, for which all others wait, it may be for ever."""
     await queue.publish("warm", 0)
     relay.fail(slow(0.2))
@@ -276,7 +283,7 @@ async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelle
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_cancelled_calls_harm_no_other(queue, relay):
+async def test_cancelled_calls_harm_no_other(queue: Queue, relay: Any) -> None:
     await queue.fill([(f"g{number}", number) for number in range(30)])
     relay.fail(slow(0.02), 100)
     doomed = [asyncio.ensure_future(queue.claim("doomed", 0.5)) for _ in range(30)]
@@ -292,7 +299,7 @@ async def test_cancelled_calls_harm_no_other(queue, relay):
     relay.clear()
     seen: list[tuple[str, int]] = []
 
-    async def all_back():
+    async def all_back() -> Any:
         seen.extend(await queue.drain())
         return len(seen) >= 60
 
@@ -300,7 +307,7 @@ async def test_cancelled_calls_harm_no_other(queue, relay):
     assert Counter(group for group, _ in seen) == {**{f"g{n}": 1 for n in range(30)}, "last": 30}
 
 
-async def test_close_sees_a_write_through_and_ends_streams(queue, relay):
+async def test_close_sees_a_write_through_and_ends_streams(queue: Queue, relay: Any) -> None:
     relay.fail(slow(0.2))
     last = asyncio.ensure_future(queue.publish("g", 1))
     await eventually(lambda: not relay.pending and relay.seen)
@@ -313,7 +320,7 @@ async def test_close_sees_a_write_through_and_ends_streams(queue, relay):
     assert await queue.leftovers() == {f"{queue.name}_messages": 1, f"{queue.name}_groups": 1}
 
 
-async def test_close_lets_go_of_the_connections(queues, queue):
+async def test_close_lets_go_of_the_connections(queues: Queues, queue: Queue) -> None:
     other = await queues.open(queue.name)
     await other.publish("g", 1)
     before = open_files()
@@ -321,7 +328,9 @@ async def test_close_lets_go_of_the_connections(queues, queue):
     assert open_files() < before
 
 
-async def test_neither_proxies_nor_netrc_come_between(queues, queue, monkeypatch, tmp_path):
+async def test_neither_proxies_nor_netrc_come_between(
+    queues: Queues, queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login nobody password wrong")
     netrc.chmod(0o600)
@@ -333,7 +342,7 @@ async def test_neither_proxies_nor_netrc_come_between(queues, queue, monkeypatch
     assert await other.drain() == [("g", 1)]
 
 
-async def test_a_client_of_the_application_is_used_and_left_open(queue, server, twin):
+async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, server: Any, twin: str) -> None:
     import libsql_client
 
     url = server.url.replace("libsql+http", "http")
@@ -352,6 +361,6 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue, server, 
     await call(twin, client.close)
 
 
-async def test_an_executor_tells_nothing_of_the_token(queues, queue):
+async def test_an_executor_tells_nothing_of_the_token(queues: Queues, queue: Queue) -> None:
     other = await queues.open(queue.name, auth_token="secret-token")
     assert "secret-token" not in repr(vars(executor(other)))

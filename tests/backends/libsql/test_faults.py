@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from fairlane.backends.libsql.wire import Unanswered
 from fairlane.backends.shared.sqlite_statements import FINISHED
 from tests.backends.libsql.conftest import TIMEOUT
 from tests.backends.libsql.relay import busy, garbage, late, lose, refuse, slow, status, twice
-from tests.harness import LONG, SHORT, eventually
+from tests.harness import LONG, SHORT, Queue, Queues, eventually
 from tests.harness.scene import Scene
 
 pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-faults")]
@@ -43,22 +44,22 @@ blocking = pytest.mark.parametrize("twin", ["sync"], indirect=True)
 
 
 @pytest.fixture
-async def scene(queue, relay):
+async def scene(queue: Queue, relay: Any) -> Any:
     return await Scene(queue, relay).build()
 
 
-def break_it(scene, fault):
+def break_it(scene: Any, fault: Any) -> Any:
     """Arrange the fault for the next write, and get the moment when it must be over."""
     scene.server.fail(ALL[fault])
     return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault in LATE else 0.0)
 
 
-async def until(moment):
+async def until(moment: Any) -> None:
     await asyncio.sleep(max(0.0, moment - asyncio.get_running_loop().time()))
 
 
 @every_fault
-async def test_publish(scene, fault):
+async def test_publish(scene: Any, fault: Any) -> None:
     over = break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
     assert scene.server.pending == 0
@@ -71,7 +72,7 @@ async def test_publish(scene, fault):
 
 @blocking
 @every_fault
-async def test_publish_with_a_dedup_id_of_the_callers_own(scene, fault):
+async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Any, fault: Any) -> None:
     first = await scene.queue.publish("g", "D", dedup_id="d")
     over = break_it(scene, fault)
     assert await scene.queue.publish("other", "again", dedup_id="d") == first
@@ -81,7 +82,7 @@ async def test_publish_with_a_dedup_id_of_the_callers_own(scene, fault):
 
 
 @every_fault
-async def test_claim_of_the_last_free_group_is_one_lease_and_no_false_none(scene, fault):
+async def test_claim_of_the_last_free_group_is_one_lease_and_no_false_none(scene: Any, fault: Any) -> None:
     """Applied once, its second try must find its own lease, and not say that nothing is left."""
     await scene.queue.nack(scene.mine)
     over = break_it(scene, fault)
@@ -97,7 +98,7 @@ async def test_claim_of_the_last_free_group_is_one_lease_and_no_false_none(scene
 
 @blocking
 @every_fault
-async def test_claim_of_nothing(scene, fault):
+async def test_claim_of_nothing(scene: Any, fault: Any) -> None:
     over = break_it(scene, fault)
     assert await scene.queue.claim("me", LONG) is None
     await until(over)
@@ -113,7 +114,7 @@ FENCED = {
 fenced = pytest.mark.parametrize("operation", FENCED)
 
 
-async def finished(scene, operation, rest):
+async def finished(scene: Any, operation: Any, rest: Any) -> None:
     """Wait until `g` is claimable again, and compare."""
     if operation == "park":
         await scene.queue.unparked("g")
@@ -123,7 +124,7 @@ async def finished(scene, operation, rest):
 @blocking
 @fenced
 @pytest.mark.parametrize("fault", CERTAIN)
-async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
+async def test_ack_and_nack_survive_what_is_certain(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
     break_it(scene, fault)
     await call(scene.queue, scene.mine)
@@ -133,7 +134,9 @@ async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
 
 @fenced
 @pytest.mark.parametrize("fault", APPLIED)
-async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(scene, fault, operation):
+async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(
+    scene: Any, fault: Any, operation: Any
+) -> None:
     call, rest = FENCED[operation]
     break_it(scene, fault)
     before = len(scene.server.seen)
@@ -148,7 +151,7 @@ async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(sce
 @blocking
 @fenced
 @pytest.mark.parametrize("fault", NOT_APPLIED)
-async def test_ack_and_nack_may_be_repeated_by_the_caller(scene, fault, operation):
+async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
     break_it(scene, fault)
     with pytest.raises(BackendUnavailable, match="not known"):
@@ -161,7 +164,7 @@ async def test_ack_and_nack_may_be_repeated_by_the_caller(scene, fault, operatio
 
 @blocking
 @fenced
-async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene, operation):
+async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
     break_it(scene, *TWICE)
     with pytest.raises(LeaseLost):
@@ -171,7 +174,7 @@ async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene, oper
 
 @blocking
 @fenced
-async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene, operation):
+async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: Any, operation: Any) -> None:
     """The lease has run out and the message is somebody else's by the time that the request is applied."""
     call, _ = FENCED[operation]
     other = await scene.queue.another()
@@ -191,7 +194,7 @@ async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene, o
 
 @blocking
 @pytest.mark.parametrize("fault", APPLIED | NOT_APPLIED | TWICE)
-async def test_extend_says_that_it_does_not_know_and_may_be_repeated(scene, fault):
+async def test_extend_says_that_it_does_not_know_and_may_be_repeated(scene: Any, fault: Any) -> None:
     """Its end counts from the moment of the call, so it is not sent again by itself."""
     break_it(scene, fault)
     if fault in TWICE:
@@ -208,7 +211,7 @@ async def test_extend_says_that_it_does_not_know_and_may_be_repeated(scene, faul
 
 @blocking
 @pytest.mark.parametrize("fault", CERTAIN)
-async def test_extend_survives_what_is_certain(scene, fault):
+async def test_extend_survives_what_is_certain(scene: Any, fault: Any) -> None:
     break_it(scene, fault)
     await scene.queue.ack(await scene.queue.extend(scene.mine, LONG))
     assert scene.server.pending == 0
@@ -216,7 +219,7 @@ async def test_extend_survives_what_is_certain(scene, fault):
 
 
 @blocking
-async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(scene):
+async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(scene: Any) -> None:
     """It comes back by itself, like any lease that nobody received; nothing is skipped."""
     await scene.queue.nack(scene.mine)
     over = break_it(scene, *LATE)
@@ -233,7 +236,9 @@ async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_
 
 @blocking
 @pytest.mark.parametrize("dedup_id", [None, "of-the-callers-own"])
-async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(queue, relay, dedup_id):
+async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
+    queue: Queue, relay: Any, dedup_id: Any
+) -> None:
     """The second try comes late: the message was claimed and acked in between."""
     program = queue.transport._operations.core.publish("g", '"A"', 0, dedup_id)
     first = next(program)
@@ -254,7 +259,7 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(qu
 
 
 @blocking
-async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene):
+async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene: Any) -> None:
     scene.server.fail(lose, 4)
     await scene.queue.publish("g", "D")
     scene.server.fail(busy, 20)
@@ -264,7 +269,7 @@ async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene)
     await scene.assert_rest("ABCD")
 
 
-async def test_the_deadline_ends_with_what_is_known(queues, scene):
+async def test_the_deadline_ends_with_what_is_known(queues: Queues, scene: Any) -> None:
     """First lost, then only busy: the error must not say that nothing was changed."""
     hasty = await queues.open(scene.queue.name, url=scene.server.url, retry_seconds=0.5)
     scene.server.fail(lose)

@@ -1,14 +1,18 @@
 """One operation is one request: one statement, or one atomic batch, with what keeps it from being applied twice."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
 
 
-async def test_every_operation_is_one_statement_in_one_request(queue, relay):
+async def test_every_operation_is_one_statement_in_one_request(queue: Queue, relay: Any) -> None:
     await queue.publish("g", 1, 3, dedup_id="d")
     lease = await queue.get("w", LONG, 2)
     await queue.extend(lease, LONG)
@@ -20,14 +24,14 @@ async def test_every_operation_is_one_statement_in_one_request(queue, relay):
     assert [len(request.statements) for request in relay.seen] == [1] * 8
 
 
-async def test_a_cycle_of_claim_and_ack_is_two_requests(queue, relay):
+async def test_a_cycle_of_claim_and_ack_is_two_requests(queue: Queue, relay: Any) -> None:
     await queue.fill([("g", number) for number in range(5)])
     for _ in range(5):
         await queue.ack(await queue.get())
     assert len(relay.seen) == 10
 
 
-async def test_writes_go_through_one_stream_that_is_kept(queue, relay):
+async def test_writes_go_through_one_stream_that_is_kept(queue: Queue, relay: Any) -> None:
     """A connection per request, as libsql-client makes them, can block all writers of sqld for good."""
     for number in range(10):
         await queue.publish("g", number)
@@ -37,12 +41,12 @@ async def test_writes_go_through_one_stream_that_is_kept(queue, relay):
     assert not any({"type": "close"} in request.body["requests"] for request in relay.seen)
 
 
-async def test_looking_needs_no_stream(queue, relay):
+async def test_looking_needs_no_stream(queue: Queue, relay: Any) -> None:
     await queue.groups()
     assert [(request.baton, request.body["requests"][-1]) for request in relay.seen] == [(None, {"type": "close"})]
 
 
-async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(queue, relay):
+async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(queue: Queue, relay: Any) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2, dedup_id="mine")
     sent = [request.body["requests"][0]["stmt"]["named_args"] for request in relay.seen]
@@ -52,7 +56,7 @@ async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(qu
 
 
 @pytest.mark.parametrize("start", [2**31 - 1, 2**53, 2**62])
-async def test_integers_of_64_bits_are_exact(queue, start):
+async def test_integers_of_64_bits_are_exact(queue: Queue, start: Any) -> None:
     """Other clients bind what is larger than 31 bits as a float, and lose a unit beyond 53."""
     await queue.publish("g", 1)
     change = f"update \"{queue.name}_settings\" set value = {start} where name = 'last_seq'"

@@ -1,5 +1,7 @@
 """A server that is restarted or crashes while workers are at it, that is not there, or that never answers."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
@@ -7,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
 from tests.backends.libsql.relay import open_socket
-from tests.harness import LONG, eventually
+from tests.harness import LONG, Queue, Queues, eventually
 from tests.harness.queues import in_thread
 from tests.servers.base import free_port
 
@@ -20,14 +23,14 @@ pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-others")]
 
 
 @pytest.mark.parametrize("how", ["restarted", "crashed"])
-async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues, server, how):
+async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queues, server: Any, how: Any) -> None:
     """Publishers and workers run on. An operation fails once at most, with a typed error that says whether it knows."""
     queue = await queues.make(retry_seconds=20)
     sent, claimed, acked, errors = [], [], [], []
     publishing = {"a", "b"}
     stop = asyncio.Event()
 
-    async def publisher(group):
+    async def publisher(group: Any) -> None:
         number = 0
         while not stop.is_set():
             await queue.publish(group, number)  # survives everything: it may be sent again
@@ -36,7 +39,7 @@ async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues, serve
             await asyncio.sleep(0.005)
         publishing.remove(group)
 
-    async def worker(name):
+    async def worker(name: str) -> None:
         while publishing or len(acked) < len(sent):
             lease = await queue.claim(name, LONG)  # so does this
             if lease is None:
@@ -90,7 +93,7 @@ WRITERS = """if True:
 """
 
 
-def writers_of(server, queue):
+def writers_of(server: Any, queue: Queue) -> Any:
     """Start some processes that write all the time; their numbers."""
     command = [sys.executable, "-c", WRITERS, server.url, queue.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -98,7 +101,7 @@ def writers_of(server, queue):
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_writers_that_are_killed_hold_up_nobody(queues, server):
+async def test_writers_that_are_killed_hold_up_nobody(queues: Queues, server: Any) -> None:
     """What they hold is free when their leases end, and at no time do all others wait for them."""
     queue = await queues.make()
     writers = await in_thread(writers_of, server, queue)
@@ -115,14 +118,16 @@ async def test_writers_that_are_killed_hold_up_nobody(queues, server):
     await queue.publish("mine", began)
     assert max(longest, time.monotonic() - began) < 4, "a gap in the queue of writers takes 5 seconds, or for ever"
 
-    async def empty():
+    async def empty() -> Any:
         await queue.drain()
         return not await queue.leftovers()
 
     await eventually(empty)
 
 
-async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(queues, server):
+async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(
+    queues: Queues, server: Any
+) -> None:
     """A worker is busy for a while, and the server restarts: its ack must not end in doubt."""
     queue = await queues.make(retry_seconds=20)
     await queue.publish("g", 1)
@@ -132,7 +137,7 @@ async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_an
     assert await queue.leftovers() == {}
 
 
-async def test_a_refused_connection_is_one_typed_error_within_the_deadline(queues, twin):
+async def test_a_refused_connection_is_one_typed_error_within_the_deadline(queues: Queues, twin: str) -> None:
     url = f"libsql+http://:secret-token@127.0.0.1:{free_port()}"
     began = time.monotonic()
     with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1.*nothing was changed") as caught:
@@ -141,7 +146,7 @@ async def test_a_refused_connection_is_one_typed_error_within_the_deadline(queue
     assert "secret-token" not in f"{caught.value!r}"
 
 
-async def test_a_server_that_never_answers_is_given_up_after_the_timeout(queues):
+async def test_a_server_that_never_answers_is_given_up_after_the_timeout(queues: Queues) -> None:
     with open_socket() as silent:
         url = f"libsql+http://127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
@@ -150,7 +155,7 @@ async def test_a_server_that_never_answers_is_given_up_after_the_timeout(queues)
     assert 0.25 < time.monotonic() - began < 5
 
 
-async def test_a_request_without_an_answer_ends_after_the_timeout(queue, relay):
+async def test_a_request_without_an_answer_ends_after_the_timeout(queue: Queue, relay: Any) -> None:
     """An ack is not sent again; a claim is, until the deadline."""
     await queue.fill([("g", 1), ("h", 2)])
     hasty = await queue.another(url=relay.url, timeout=0.4, retry_seconds=1.0)
@@ -170,7 +175,7 @@ async def test_a_request_without_an_answer_ends_after_the_timeout(queue, relay):
     await hasty.ack(lease)
 
 
-def in_silence(stop):
+def in_silence(stop: Any) -> None:
     """Keep a request, without an answer, until it is of no interest to anybody."""
     end = time.monotonic() + 10
     while not stop.is_set() and time.monotonic() < end:

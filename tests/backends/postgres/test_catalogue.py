@@ -26,13 +26,13 @@ def described(database: Database, queue: str) -> str:
         return catalogue(connection, queue, roles)
 
 
-def test_the_schema_is_the_golden_one(database: Database):
+def test_the_schema_is_the_golden_one(database: Database) -> None:
     migrate.upgrade(database.url(), queue="lane_under_test", **database.migration_roles())
     dump = described(database, "lane_under_test")
     assert dump == golden(dump)
 
 
-def test_up_down_up_leaves_the_same_and_down_leaves_nothing(database: Database):
+def test_up_down_up_leaves_the_same_and_down_leaves_nothing(database: Database) -> None:
     options = database.migration_roles()
     migrate.upgrade(database.url(), queue="again", **options)
     first = described(database, "again")
@@ -47,7 +47,7 @@ def test_up_down_up_leaves_the_same_and_down_leaves_nothing(database: Database):
     assert described(database, "again") == first
 
 
-def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database):
+def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database) -> None:
     migrate.upgrade(database.url(), queue="used")
     with fairlane.connect(database.url(), queue="used") as queue:
         queue.publish("g", 1, 3)
@@ -58,7 +58,7 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database):
         queue.ack(lease)
 
 
-def test_two_queues_in_one_database_never_touch(database: Database):
+def test_two_queues_in_one_database_never_touch(database: Database) -> None:
     for name in ("one", "two"):
         migrate.upgrade(database.url(), queue=name)
     untouched = described(database, "two")
@@ -75,7 +75,7 @@ def test_two_queues_in_one_database_never_touch(database: Database):
 
 
 @pytest.mark.parametrize("with_roles", [False, True])
-def test_offline_sql_applied_with_psql_gives_the_same_as_online(database: Database, with_roles: bool):
+def test_offline_sql_applied_with_psql_gives_the_same_as_online(database: Database, with_roles: bool) -> None:
     psql = find_tool("psql")
     if psql is None:
         pytest.skip("psql is not installed")
@@ -92,14 +92,14 @@ def test_offline_sql_applied_with_psql_gives_the_same_as_online(database: Databa
         queue.ack(queue.claim("w", 30))
 
 
-def test_migrations_at_once_all_succeed(database: Database):
+def test_migrations_at_once_all_succeed(database: Database) -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: migrate.upgrade(database.url(), queue="crowded"), range(8)))
     with fairlane.connect(database.url(), queue="crowded") as queue:
         queue.publish("g", 1)
 
 
-def test_a_queue_of_the_longest_name_works(database: Database):
+def test_a_queue_of_the_longest_name_works(database: Database) -> None:
     name = "q" + "_" * 30
     migrate.upgrade(database.url(), queue=name)
     with fairlane.connect(database.url(), queue=name) as queue:
@@ -108,7 +108,7 @@ def test_a_queue_of_the_longest_name_works(database: Database):
         assert queue.inspect.queue().messages == 0
 
 
-def test_the_sequence_hands_out_one_number_at_a_time(database: Database):
+def test_the_sequence_hands_out_one_number_at_a_time(database: Database) -> None:
     migrate.upgrade(database.url(), queue="counted")
     with database.connect() as connection:
         ((cache,),) = connection.execute("select cache_size from pg_sequences where schemaname = 'counted'").fetchall()

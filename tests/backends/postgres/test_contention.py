@@ -17,7 +17,7 @@ CLAIMERS = 12
 SECONDS = 3.0
 
 
-def test_with_as_many_groups_as_claimers_none_ever_finds_nothing(lane: Lane):
+def test_with_as_many_groups_as_claimers_none_ever_finds_nothing(lane: Lane) -> None:
     """Each holds one group at most, so one is always left. The loop runs in the server, where it is fastest."""
     for number in range(CLAIMERS):
         lane.watcher.publish(f"g{number}")
@@ -51,7 +51,7 @@ def test_with_as_many_groups_as_claimers_none_ever_finds_nothing(lane: Lane):
 
 
 @pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
-def test_nothing_is_lost_doubled_or_reordered_while_groups_drain_and_publishers_roll_back(lane: Lane):
+def test_nothing_is_lost_doubled_or_reordered_while_groups_drain_and_publishers_roll_back(lane: Lane) -> None:
     end = time.monotonic() + SECONDS
     committed: set[int] = set()
     finished: dict[str, list[tuple[int, int, int]]] = defaultdict(list)

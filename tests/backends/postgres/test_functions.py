@@ -32,7 +32,7 @@ def header(path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_errors(lane: Lane, name: str):
+def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_errors(lane: Lane, name: str) -> None:
     arguments = lane.one(
         "select coalesce((select array_agg(a.name order by a.place)"
         " from unnest(proargnames, proargmodes) with ordinality as a (name, mode, place)"
@@ -51,7 +51,9 @@ def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_e
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_a_client_reads(operation: Operation):
+def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_a_client_reads(
+    operation: Operation,
+) -> None:
     """Guards against a header, a statement and a client that tell different things."""
     sent = statements("q")[operation]
     said = [name for name in header(f"calls/{operation.name}.sql.j2") if name.startswith("p_")]
@@ -61,7 +63,7 @@ def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_a_call_answers_with_the_columns_that_a_client_reads(lane: Lane, operation: Operation):
+def test_a_call_answers_with_the_columns_that_a_client_reads(lane: Lane, operation: Operation) -> None:
     sent = re.sub(r"%\(\w+\)s", "null", statements(lane.queue)[operation])
     cursor = lane.watcher.connection.execute(f"select * from ({sent}) as answer limit 0")
     columns = [column.name for column in cursor.description or ()]
@@ -69,13 +71,13 @@ def test_a_call_answers_with_the_columns_that_a_client_reads(lane: Lane, operati
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_view_header_lists_its_columns(lane: Lane, name: str):
+def test_a_view_header_lists_its_columns(lane: Lane, name: str) -> None:
     cursor = lane.watcher.connection.execute(f"select * from {lane.queue}.{name} limit 0")
     assert set(header(f"views/{name}.sql.j2")) == {column.name for column in cursor.description or ()}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_plpgsql_check_finds_nothing(lane: Lane, name: str):
+def test_plpgsql_check_finds_nothing(lane: Lane, name: str) -> None:
     try:
         lane.rows("create extension if not exists plpgsql_check")
     except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
@@ -97,7 +99,7 @@ def test_plpgsql_check_finds_nothing(lane: Lane, name: str):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_runs_with_its_owners_rights_and_a_search_path_that_ends_in_pg_temp(lane: Lane, name: str):
+def test_a_function_runs_with_its_owners_rights_and_a_search_path_that_ends_in_pg_temp(lane: Lane, name: str) -> None:
     definer, settings = lane.rows(
         "select prosecdef, proconfig from pg_proc where pronamespace = %s::regnamespace and proname = %s",
         lane.queue,
@@ -107,7 +109,7 @@ def test_a_function_runs_with_its_owners_rights_and_a_search_path_that_ends_in_p
     assert "search_path=pg_catalog, pg_temp" in settings
 
 
-def test_plans_made_on_empty_tables_use_the_floors_own_index_when_the_tables_are_large(lane: Lane):
+def test_plans_made_on_empty_tables_use_the_floors_own_index_when_the_tables_are_large(lane: Lane) -> None:
     session, plans = lane.session(), []
     lease = None
     for floor in range(5):
@@ -145,7 +147,7 @@ def test_plans_made_on_empty_tables_use_the_floors_own_index_when_the_tables_are
         assert not re.search(r"Seq Scan|Bitmap|Sort|Hash|Merge", "\n".join(plans))
 
 
-def test_a_claim_reads_few_pages_whatever_the_floor_has_below_it(lane: Lane):
+def test_a_claim_reads_few_pages_whatever_the_floor_has_below_it(lane: Lane) -> None:
     lane.rows("insert into @.messages select 'low ' || n, n, '1', null, now() from generate_series(1, 20000) as n")
     lane.rows("insert into @.groups select 'low ' || n, 0, 0, 'epoch' from generate_series(1, 20000) as n")
     session = lane.session()
@@ -193,7 +195,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("call", BAD)
-def test_bad_arguments_are_refused_with_their_rule(lane: Lane, call: str):
+def test_bad_arguments_are_refused_with_their_rule(lane: Lane, call: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
         lane.rows(f"select * from @.{call}")
     assert BAD[call] in str(caught.value)
@@ -201,14 +203,14 @@ def test_bad_arguments_are_refused_with_their_rule(lane: Lane, call: str):
 
 
 @pytest.mark.parametrize("call", ["ack('g', null)", "ack(null, null)", "nack('g', null)", "extend('g', null, 1)"])
-def test_no_token_holds_nothing_not_even_a_group_that_has_none(lane: Lane, call: str):
+def test_no_token_holds_nothing_not_even_a_group_that_has_none(lane: Lane, call: str) -> None:
     lane.watcher.publish("g")
     with pytest.raises(psycopg.Error) as caught:
         lane.rows(f"select @.{call}")
     assert caught.value.sqlstate == "QF001"
 
 
-def test_the_smallest_visibility_is_rounded_up_and_the_longest_taken(lane: Lane):
+def test_the_smallest_visibility_is_rounded_up_and_the_longest_taken(lane: Lane) -> None:
     session = lane.session()
     session.publish("g")
     lease = session.claim(visibility=1e-9)
@@ -222,7 +224,7 @@ def test_the_smallest_visibility_is_rounded_up_and_the_longest_taken(lane: Lane)
 
 @pytest.mark.parametrize("lane", ["86400", "always"], indirect=True)
 @pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/St_Johns", "Europe/Berlin"])
-def test_no_time_depends_on_the_time_zone_of_the_session(lane: Lane, zone: str):
+def test_no_time_depends_on_the_time_zone_of_the_session(lane: Lane, zone: str) -> None:
     """365 days always cross a change to or from summer time somewhere; a day of such a zone is not 24 hours long."""
     session = lane.session()
     session.rows(f"set time zone '{zone}'")
@@ -241,7 +243,7 @@ def test_no_time_depends_on_the_time_zone_of_the_session(lane: Lane, zone: str):
     assert 86400 * 200 - 1 < span <= 86400 * 200
 
 
-def test_an_event_is_kept_to_the_letter(lane: Lane):
+def test_an_event_is_kept_to_the_letter(lane: Lane) -> None:
     session = lane.session()
     text = '{"b" : 1.0, "a":[ ],  "b":"\\u0000", "n": 123456789012345678901234567890.50}'
     session.publish("g", text)
@@ -251,7 +253,7 @@ def test_an_event_is_kept_to_the_letter(lane: Lane):
     assert number == "123456789012345678901234567890.50"
 
 
-def test_a_function_finds_nothing_of_a_caller_who_puts_other_objects_in_front(lane: Lane):
+def test_a_function_finds_nothing_of_a_caller_who_puts_other_objects_in_front(lane: Lane) -> None:
     session = lane.session()
     session.rows("create temp table groups (group_id text)")
     session.rows("create temp table messages (group_id text)")
@@ -264,7 +266,7 @@ def test_a_function_finds_nothing_of_a_caller_who_puts_other_objects_in_front(la
     assert lane.messages == 0
 
 
-def test_what_is_deep_is_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(lane: Lane):
+def test_what_is_deep_is_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(lane: Lane) -> None:
     lane.rows("insert into @.messages select 'g' || n, n, '1', null, now() from generate_series(1, 30000) as n")
     lane.rows("insert into @.groups select 'g' || n, 0, 0, now() from generate_series(1, 30000) as n")
     lane.rows(
@@ -290,7 +292,7 @@ def test_what_is_deep_is_counted_up_to_a_limit_and_larger_figures_are_marked_as_
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_peek_shows_the_leased_message_first_whatever_its_number(lane: Lane, limit: int):
+def test_peek_shows_the_leased_message_first_whatever_its_number(lane: Lane, limit: int) -> None:
     slow, worker = lane.session(), lane.session()
     worker.publish("g", '"head"')
     slow.begin()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 from psycopg import errors
@@ -12,7 +14,7 @@ LEASE_LOST = "QF001"
 both_places = pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
 
 
-def lost(call, *arguments):
+def lost(call: Any, *arguments: Any) -> Any:
     with pytest.raises(psycopg.Error) as caught:
         call(*arguments)
     return caught.value.sqlstate == LEASE_LOST
@@ -22,7 +24,7 @@ def lost(call, *arguments):
 
 
 @both_places
-def test_a_message_committed_after_its_group_drained_is_delivered(lane: Lane):
+def test_a_message_committed_after_its_group_drained_is_delivered(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g", '"old"')
     lease = worker.claim()
@@ -36,7 +38,7 @@ def test_a_message_committed_after_its_group_drained_is_delivered(lane: Lane):
 
 
 @both_places
-def test_a_group_that_only_a_rolled_back_publisher_held_is_dropped_by_the_next_claim(lane: Lane):
+def test_a_group_that_only_a_rolled_back_publisher_held_is_dropped_by_the_next_claim(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g")
     lease = worker.claim()
@@ -49,7 +51,7 @@ def test_a_group_that_only_a_rolled_back_publisher_held_is_dropped_by_the_next_c
     assert lane.groups == set()
 
 
-def test_claim_passes_over_groups_with_open_publishers_and_finds_the_one_behind_them(lane: Lane):
+def test_claim_passes_over_groups_with_open_publishers_and_finds_the_one_behind_them(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     for number in range(20):
         worker.publish(f"empty {number}")
@@ -66,7 +68,7 @@ def test_claim_passes_over_groups_with_open_publishers_and_finds_the_one_behind_
     assert {worker.claim().event for _ in range(20)} == {"late"}
 
 
-def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane):
+def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane) -> None:
     publisher, other, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g")
     publisher.begin()
@@ -79,7 +81,7 @@ def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane):
     worker.commit()
 
 
-def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_committed_into_it(lane: Lane):
+def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_committed_into_it(lane: Lane) -> None:
     """Others pass over whatever it has locked."""
     publisher, other, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g")
@@ -93,7 +95,7 @@ def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_com
     worker.commit()
 
 
-def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane):
+def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     for number in range(5):
         worker.publish(f"g{number}")
@@ -113,7 +115,7 @@ def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane)
     assert len(lane.groups) == 20
 
 
-def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_anew(lane: Lane):
+def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_anew(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g", priority=1)
     lease = worker.claim()
@@ -125,7 +127,7 @@ def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_anew(la
     assert worker.claim(min_priority=3).event == "new"
 
 
-def test_a_publisher_that_waited_for_an_ack_that_was_rolled_back_keeps_the_group(lane: Lane):
+def test_a_publisher_that_waited_for_an_ack_that_was_rolled_back_keeps_the_group(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g", '"old"')
     lease = worker.claim()
@@ -139,7 +141,7 @@ def test_a_publisher_that_waited_for_an_ack_that_was_rolled_back_keeps_the_group
     assert worker.claim().event == "new"
 
 
-def test_ack_sees_a_message_that_was_committed_between_its_looks(lane: Lane):
+def test_ack_sees_a_message_that_was_committed_between_its_looks(lane: Lane) -> None:
     publisher, worker, holder = lane.session(), lane.session(), lane.session()
     worker.publish("g")
     lease = worker.claim()
@@ -156,7 +158,7 @@ def test_ack_sees_a_message_that_was_committed_between_its_looks(lane: Lane):
 # What a publish into a group without messages does
 
 
-def test_a_publish_into_an_empty_group_gives_it_its_own_priority_and_place(lane: Lane):
+def test_a_publish_into_an_empty_group_gives_it_its_own_priority_and_place(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g", priority=0)
     lease = worker.claim()
@@ -171,7 +173,7 @@ def test_a_publish_into_an_empty_group_gives_it_its_own_priority_and_place(lane:
     assert lane.one("select priority from @.groups where group_id = 'g'") == 3
 
 
-def test_a_publisher_waits_for_the_one_who_fixes_the_priority_of_an_empty_group(lane: Lane):
+def test_a_publisher_waits_for_the_one_who_fixes_the_priority_of_an_empty_group(lane: Lane) -> None:
     keeper, first, second, worker = (lane.session() for _ in range(4))
     worker.publish("g")
     keeper.begin()
@@ -186,7 +188,7 @@ def test_a_publisher_waits_for_the_one_who_fixes_the_priority_of_an_empty_group(
     assert worker.claim(min_priority=4) is not None
 
 
-def test_a_second_publisher_leaves_the_priority_that_the_first_fixed(lane: Lane):
+def test_a_second_publisher_leaves_the_priority_that_the_first_fixed(lane: Lane) -> None:
     keeper, first, second, worker = (lane.session() for _ in range(4))
     worker.publish("g")
     keeper.begin()
@@ -202,7 +204,7 @@ def test_a_second_publisher_leaves_the_priority_that_the_first_fixed(lane: Lane)
     assert worker.claim(min_priority=1).event == "first"
 
 
-def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_group(lane: Lane):
+def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_group(lane: Lane) -> None:
     """Its lock on the empty group would make every claim pass the group over until it ends."""
     first, second, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g", '"old"', 1)
@@ -219,7 +221,7 @@ def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_grou
     assert worker.claim().event == "first"
 
 
-def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_nothing_of_it(lane: Lane):
+def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_nothing_of_it(lane: Lane) -> None:
     """It found the group empty, and alone in it got the lock; but the first has committed a message meanwhile."""
     keeper, first, second, worker = (lane.session() for _ in range(4))
     worker.publish("g", '"old"')
@@ -237,7 +239,7 @@ def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_not
     second.rollback()
 
 
-def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane):
+def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane) -> None:
     """Whatever others have open there: publishers before and after the group drained, a worker."""
     keeper, first, other, worker = (lane.session() for _ in range(4))
     worker.publish("g", '"old"')
@@ -258,7 +260,7 @@ def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane):
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_the_first_publishers_of_a_new_group_wait_for_each_other(lane: Lane, end: str):
+def test_the_first_publishers_of_a_new_group_wait_for_each_other(lane: Lane, end: str) -> None:
     first, second, worker = lane.session(), lane.session(), lane.session()
     first.begin()
     first.publish("g", '"first"', 1)
@@ -272,7 +274,7 @@ def test_the_first_publishers_of_a_new_group_wait_for_each_other(lane: Lane, end
 # Who never waits
 
 
-def test_publishers_into_one_group_do_not_wait_for_each_other(lane: Lane):
+def test_publishers_into_one_group_do_not_wait_for_each_other(lane: Lane) -> None:
     first, second, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g", '"old"')
     first.begin()
@@ -283,7 +285,7 @@ def test_publishers_into_one_group_do_not_wait_for_each_other(lane: Lane):
 
 
 @pytest.mark.parametrize("step", ["claim", "ack", "nack", "extend"])
-def test_a_publisher_does_not_wait_for_a_worker_whose_transaction_is_open(lane: Lane, step: str):
+def test_a_publisher_does_not_wait_for_a_worker_whose_transaction_is_open(lane: Lane, step: str) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g")
     worker.publish("g")
@@ -294,7 +296,7 @@ def test_a_publisher_does_not_wait_for_a_worker_whose_transaction_is_open(lane: 
     worker.commit()
 
 
-def test_a_worker_does_not_wait_for_an_open_publisher(lane: Lane):
+def test_a_worker_does_not_wait_for_an_open_publisher(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g")
     worker.publish("g")
@@ -308,7 +310,7 @@ def test_a_worker_does_not_wait_for_an_open_publisher(lane: Lane):
     publisher.commit()
 
 
-def test_claim_does_not_wait_for_another_claim_and_takes_the_next_group(lane: Lane):
+def test_claim_does_not_wait_for_another_claim_and_takes_the_next_group(lane: Lane) -> None:
     first, second = lane.session(), lane.session()
     first.publish("a")
     first.publish("b")
@@ -324,7 +326,7 @@ def test_claim_does_not_wait_for_another_claim_and_takes_the_next_group(lane: La
 
 
 @pytest.mark.parametrize("how", ["nack", "expiry"])
-def test_a_leased_message_comes_back_before_a_smaller_seq_committed_since(lane: Lane, how: str):
+def test_a_leased_message_comes_back_before_a_smaller_seq_committed_since(lane: Lane, how: str) -> None:
     slow, fast, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g", '"head"')
     slow.begin()
@@ -342,7 +344,7 @@ def test_a_leased_message_comes_back_before_a_smaller_seq_committed_since(lane: 
     assert (last.seq, last.event, last.attempts) == (smaller, "smaller", 1)
 
 
-def test_ack_deletes_what_was_leased_and_not_the_head(lane: Lane):
+def test_ack_deletes_what_was_leased_and_not_the_head(lane: Lane) -> None:
     slow, worker = lane.session(), lane.session()
     worker.publish("g", '"head"')
     slow.begin()
@@ -358,7 +360,7 @@ def test_ack_deletes_what_was_leased_and_not_the_head(lane: Lane):
 # The fence
 
 
-def test_a_late_ack_waits_for_the_claim_in_progress_and_then_loses(lane: Lane):
+def test_a_late_ack_waits_for_the_claim_in_progress_and_then_loses(lane: Lane) -> None:
     late, holder = lane.session(), lane.session()
     late.publish("g")
     lease = late.claim()
@@ -374,7 +376,7 @@ def test_a_late_ack_waits_for_the_claim_in_progress_and_then_loses(lane: Lane):
     holder.ack(newer)
 
 
-def test_a_late_ack_wins_when_the_claim_in_progress_is_rolled_back(lane: Lane):
+def test_a_late_ack_wins_when_the_claim_in_progress_is_rolled_back(lane: Lane) -> None:
     late, holder = lane.session(), lane.session()
     late.publish("g")
     lease = late.claim()
@@ -387,7 +389,7 @@ def test_a_late_ack_wins_when_the_claim_in_progress_is_rolled_back(lane: Lane):
     assert lane.messages == 0
 
 
-def test_a_worker_may_claim_and_ack_in_one_transaction_while_a_late_one_acks(lane: Lane):
+def test_a_worker_may_claim_and_ack_in_one_transaction_while_a_late_one_acks(lane: Lane) -> None:
     late, holder = lane.session(), lane.session()
     late.publish("g")
     lease = late.claim()
@@ -402,7 +404,7 @@ def test_a_worker_may_claim_and_ack_in_one_transaction_while_a_late_one_acks(lan
     assert caught.value.sqlstate == LEASE_LOST
 
 
-def test_one_of_two_acks_of_a_lease_wins(lane: Lane):
+def test_one_of_two_acks_of_a_lease_wins(lane: Lane) -> None:
     first, second = lane.session(), lane.session()
     first.publish("g")
     lease = first.claim()
@@ -415,7 +417,7 @@ def test_one_of_two_acks_of_a_lease_wins(lane: Lane):
     assert caught.value.sqlstate == LEASE_LOST
 
 
-def test_a_token_of_the_group_before_it_was_dropped_and_made_anew_is_worth_nothing(lane: Lane):
+def test_a_token_of_the_group_before_it_was_dropped_and_made_anew_is_worth_nothing(lane: Lane) -> None:
     worker = lane.session()
     worker.publish("g")
     lease = worker.claim()
@@ -432,7 +434,7 @@ def test_a_token_of_the_group_before_it_was_dropped_and_made_anew_is_worth_nothi
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_equal_dedup_ids_wait_for_the_first_transaction_to_end(lane: Lane, end: str):
+def test_equal_dedup_ids_wait_for_the_first_transaction_to_end(lane: Lane, end: str) -> None:
     first, second = lane.session(), lane.session()
     first.begin()
     seq = first.publish("a", dedup_id="d")
@@ -443,7 +445,7 @@ def test_equal_dedup_ids_wait_for_the_first_transaction_to_end(lane: Lane, end: 
     assert lane.messages == 1
 
 
-def test_a_dedup_id_is_free_again_when_its_message_is_finished_while_the_second_waits(lane: Lane):
+def test_a_dedup_id_is_free_again_when_its_message_is_finished_while_the_second_waits(lane: Lane) -> None:
     first, second, worker = lane.session(), lane.session(), lane.session()
     worker.publish("a", dedup_id="d")
     lease = worker.claim()
@@ -457,7 +459,7 @@ def test_a_dedup_id_is_free_again_when_its_message_is_finished_while_the_second_
 # Deadlocks and isolation levels
 
 
-def test_transactions_that_make_the_same_new_groups_in_opposite_orders_deadlock_and_can_be_retried(lane: Lane):
+def test_transactions_that_make_the_same_new_groups_in_opposite_orders_deadlock_and_can_be_retried(lane: Lane) -> None:
     first, second = lane.session(), lane.session()
     first.begin()
     first.publish("a")
@@ -476,7 +478,9 @@ def test_transactions_that_make_the_same_new_groups_in_opposite_orders_deadlock_
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-def test_all_but_publish_refuse_isolation_levels_that_hide_what_was_committed_meanwhile(lane: Lane, isolation: str):
+def test_all_but_publish_refuse_isolation_levels_that_hide_what_was_committed_meanwhile(
+    lane: Lane, isolation: str
+) -> None:
     session = lane.session()
     session.publish("g")
     lease = session.claim()
@@ -492,7 +496,7 @@ def test_all_but_publish_refuse_isolation_levels_that_hide_what_was_committed_me
     assert lane.messages == 2
 
 
-def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_anew(lane: Lane):
+def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_anew(lane: Lane) -> None:
     session, worker = lane.session(), lane.session()
     worker.publish("g")
     session.rows("begin isolation level repeatable read")
@@ -506,7 +510,7 @@ def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_ane
     assert lane.messages == 2
 
 
-def test_publish_under_repeatable_read_does_not_mind_what_workers_do_with_its_group(lane: Lane):
+def test_publish_under_repeatable_read_does_not_mind_what_workers_do_with_its_group(lane: Lane) -> None:
     session, worker = lane.session(), lane.session()
     worker.publish("g")
     with session.transaction(isolation="repeatable read"):
@@ -519,7 +523,7 @@ def test_publish_under_repeatable_read_does_not_mind_what_workers_do_with_its_gr
 # A rolled back worker
 
 
-def test_a_claim_that_was_rolled_back_never_happened(lane: Lane):
+def test_a_claim_that_was_rolled_back_never_happened(lane: Lane) -> None:
     worker = lane.session()
     worker.publish("g")
     worker.begin()
@@ -529,7 +533,7 @@ def test_a_claim_that_was_rolled_back_never_happened(lane: Lane):
     assert worker.claim().attempts == 1
 
 
-def test_a_leased_message_deleted_by_hand_does_not_block_its_group(lane: Lane):
+def test_a_leased_message_deleted_by_hand_does_not_block_its_group(lane: Lane) -> None:
     worker = lane.session()
     for event in ("1", "2", "3"):
         worker.publish("g", event)

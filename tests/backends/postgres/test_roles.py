@@ -54,21 +54,21 @@ def allowed(database: Database, role: str, statement: str) -> bool:
 
 @pytest.mark.parametrize("role", ["app", "reader", "stranger"])
 @pytest.mark.parametrize("table", TABLES)
-def test_no_table_can_be_read_or_changed_by_anyone_but_the_owner(database: Database, role: str, table: str):
+def test_no_table_can_be_read_or_changed_by_anyone_but_the_owner(database: Database, role: str, table: str) -> None:
     for statement in (f"select from q.{table}", f"delete from q.{table}", f"insert into q.{table} default values"):
         assert not allowed(database, role, statement), statement
 
 
 @pytest.mark.parametrize("role", ["owner", "app", "reader", "stranger"])
 @pytest.mark.parametrize("call", CALLS)
-def test_app_may_call_every_function_and_reader_only_revision(database: Database, role: str, call: str):
+def test_app_may_call_every_function_and_reader_only_revision(database: Database, role: str, call: str) -> None:
     expected = role in ("owner", "app") or (role == "reader" and call == "revision")
     assert allowed(database, role, CALLS[call]) == expected
 
 
 @pytest.mark.parametrize("role", ["owner", "app", "reader", "stranger"])
 @pytest.mark.parametrize("view", VIEWS)
-def test_reader_may_read_every_view_and_app_none(database: Database, role: str, view: str):
+def test_reader_may_read_every_view_and_app_none(database: Database, role: str, view: str) -> None:
     assert allowed(database, role, f"select * from q.{view}") == (role in ("owner", "reader"))
     if role != "owner":
         assert not allowed(database, role, f"delete from q.{view}")
@@ -76,11 +76,11 @@ def test_reader_may_read_every_view_and_app_none(database: Database, role: str, 
 
 @pytest.mark.parametrize("role", ["app", "reader", "stranger"])
 @pytest.mark.parametrize("statement", DDL)
-def test_nobody_but_the_owner_can_change_the_schema(database: Database, role: str, statement: str):
+def test_nobody_but_the_owner_can_change_the_schema(database: Database, role: str, statement: str) -> None:
     assert not allowed(database, role, statement)
 
 
-def test_the_owner_owns_everything_although_a_superuser_migrates(database: Database):
+def test_the_owner_owns_everything_although_a_superuser_migrates(database: Database) -> None:
     migrate.upgrade(database.url(), queue="by_superuser", **database.migration_roles())
     with database.connect() as connection:
         owners = connection.execute(
@@ -92,7 +92,7 @@ def test_the_owner_owns_everything_although_a_superuser_migrates(database: Datab
     assert not allowed(database, "stranger", "select from by_superuser.queue_status")
 
 
-def test_a_transport_works_as_app_and_the_inspection_as_reader(database: Database):
+def test_a_transport_works_as_app_and_the_inspection_as_reader(database: Database) -> None:
     with fairlane.connect(database.url("app"), "q") as queue, fairlane.connect(database.url("reader"), "q") as reader:
         queue.publish("g", {"a": [1]}, 2)
         lease = queue.extend(queue.claim("w", 30, 2), 60)
@@ -107,14 +107,14 @@ def test_a_transport_works_as_app_and_the_inspection_as_reader(database: Databas
             reader.publish("g", 1)
 
 
-def test_a_stranger_is_told_so(database: Database):
+def test_a_stranger_is_told_so(database: Database) -> None:
     with pytest.raises(fairlane.AuthenticationFailed) as caught:
         fairlane.connect(database.url("stranger"), "q")
     assert "permission denied for schema q" in str(caught.value)
     assert "ss" not in str(caught.value).replace("permission", "").replace("password", "")
 
 
-def test_a_wrong_password_is_refused_at_once_and_never_shown(database: Database):
+def test_a_wrong_password_is_refused_at_once_and_never_shown(database: Database) -> None:
     url = database.url("app").replace("p%25%40%2Fss", "s3cret%40")
     with contextlib.suppress(psycopg.OperationalError), psycopg.connect(url):
         pytest.skip("this server asks for no password")
@@ -124,12 +124,12 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(database: Database)
 
 
 @pytest.mark.parametrize("option", ["owner_role", "app_role", "reader_role"])
-def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Database, option: str):
+def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Database, option: str) -> None:
     with pytest.raises(fairlane.ConfigurationError, match=r'role "nobody_at_all" does not exist.*create it first'):
         migrate.upgrade(database.url(), queue="without_role", **{option: "nobody_at_all"})
     assert migrate.status(database.url(), queue="without_role").found is None
 
 
-def test_an_owner_that_the_person_may_not_become_is_refused(database: Database):
+def test_an_owner_that_the_person_may_not_become_is_refused(database: Database) -> None:
     with pytest.raises(fairlane.AuthenticationFailed, match="permission denied to set role"):
         migrate.upgrade(database.url("stranger"), queue="foreign", owner_role=database.roles["owner"])

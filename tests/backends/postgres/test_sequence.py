@@ -20,7 +20,7 @@ def drain(lane: Lane) -> list[int]:
 
 @pytest.mark.parametrize("dedup_id", [None, "id"])
 @pytest.mark.parametrize("last", [1, 7], ids=["behind", "just behind"])
-def test_a_sequence_behind_its_rows_breaks_no_order(lane: Lane, last: int, dedup_id: str | None):
+def test_a_sequence_behind_its_rows_breaks_no_order(lane: Lane, last: int, dedup_id: str | None) -> None:
     """It would give a new message a smaller number than a waiting one has, or the same."""
     session = lane.session()
     for number in range(8):
@@ -35,7 +35,7 @@ def test_a_sequence_behind_its_rows_breaks_no_order(lane: Lane, last: int, dedup
     assert drain(lane) == [*range(8), "in order"]
 
 
-def test_publishers_that_overtake_each_other_are_no_fault(lane: Lane):
+def test_publishers_that_overtake_each_other_are_no_fault(lane: Lane) -> None:
     slow, fast = lane.session(), lane.session()
     fast.publish("g", '"head"')
     slow.begin()
@@ -46,7 +46,7 @@ def test_publishers_that_overtake_each_other_are_no_fault(lane: Lane):
     assert drain(lane) == ["head", "slow", "fast", "slow again"]
 
 
-def test_the_client_gets_one_error_that_names_the_remedy_and_a_migration_mends_it(lane: Lane):
+def test_the_client_gets_one_error_that_names_the_remedy_and_a_migration_mends_it(lane: Lane) -> None:
     with fairlane.connect(lane.url, lane.queue) as queue:
         for number in range(8):
             queue.publish("g", number)
@@ -63,7 +63,7 @@ def test_the_client_gets_one_error_that_names_the_remedy_and_a_migration_mends_i
         assert drain(lane) == list(range(9))
 
 
-def test_a_migration_leaves_a_sequence_alone_that_is_not_behind(lane: Lane):
+def test_a_migration_leaves_a_sequence_alone_that_is_not_behind(lane: Lane) -> None:
     lane.watcher.publish("g")
     lane.rows("select setval('@.message_seq', 500)")
     migrate.upgrade(lane.url, queue=lane.queue)
@@ -71,7 +71,7 @@ def test_a_migration_leaves_a_sequence_alone_that_is_not_behind(lane: Lane):
 
 
 @pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
-def test_a_far_too_large_number_parks_no_group(lane: Lane):
+def test_a_far_too_large_number_parks_no_group(lane: Lane) -> None:
     lane.rows("select setval('@.message_seq', %s)", 2**56)
     lane.watcher.publish("g", "1")
     assert drain(lane) == [1]

@@ -106,7 +106,7 @@ def call_all(session: Session, round_: int) -> dict[str, int]:
 @pytest.mark.parametrize(("gather", "size"), STATISTICS, ids=lambda value: getattr(value, "__name__", value))
 def test_a_call_is_a_few_descents_whatever_the_statistics_say(
     lane: Lane, gather: Callable[[Lane, int], None], size: int
-):
+) -> None:
     """A queue is drained most of the time, and that is when autovacuum looks at it."""
     lane.rows("alter table @.messages set (autovacuum_enabled = off)")
     lane.rows("alter table @.groups set (autovacuum_enabled = off)")
@@ -140,7 +140,7 @@ SHOWN = {
 @pytest.mark.parametrize(("gather", "size"), STATISTICS, ids=lambda value: getattr(value, "__name__", value))
 def test_what_operators_look_at_costs_no_more_than_what_is_shown(
     lane: Lane, gather: Callable[[Lane, int], None], size: int
-):
+) -> None:
     lane.rows("alter table @.messages set (autovacuum_enabled = off)")
     lane.rows("alter table @.groups set (autovacuum_enabled = off)")
     gather(lane, size)
@@ -152,7 +152,7 @@ def test_what_operators_look_at_costs_no_more_than_what_is_shown(
     assert {name: count for name, count in taken.items() if count > most.get(name, FEW)} == {}
 
 
-def test_no_function_lets_its_plans_be_compiled(lane: Lane):
+def test_no_function_lets_its_plans_be_compiled(lane: Lane) -> None:
     """At a million groups their estimates are dear enough for it, and every call would pay. The server of the tests has
     no JIT, so the settings are looked at. `moment` has no plan."""
     without = lane.rows(

@@ -27,7 +27,9 @@ class BadArguments(Exception):
 class Library:
     """A loaded library, and the keys of its queue."""
 
-    def __init__(self, client: Client, *, queue: str | None = None, own_clock: bool = False, head_start: str = "1"):
+    def __init__(
+        self, client: Client, *, queue: str | None = None, own_clock: bool = False, head_start: str = "1"
+    ) -> None:
         self.client = client
         self.queue = queue or f"t{secrets.token_hex(6)}"
         self.keys = keys_of(self.queue)

@@ -1,6 +1,10 @@
 """URLs and options; no server needed."""
 
+from __future__ import annotations
+
 import base64
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +15,7 @@ from fairlane.backends.rqlite.address import locate
 URL = "rqlite://me:hidden@a:1"
 
 
-def test_a_url_with_everything():
+def test_a_url_with_everything() -> None:
     address = locate("rqlites://me:p%40ss%2F@a:1,b,[::1]:3,[fe80::1]/?timeout=2.5&retry_seconds=0&verify=no", {})
     assert address.nodes == ("https://a:1", "https://b:4001", "https://[::1]:3", "https://[fe80::1]:4001")
     assert address.host == "a:1,b,[::1]:3,[fe80::1]"
@@ -21,7 +25,7 @@ def test_a_url_with_everything():
     assert address.authorization not in repr(address)
 
 
-def test_a_url_with_nothing():
+def test_a_url_with_nothing() -> None:
     address = locate("rqlite://localhost", {})
     assert address.nodes == ("http://localhost:4001",)
     assert address.authorization is None
@@ -29,13 +33,13 @@ def test_a_url_with_nothing():
     assert locate(URL, {"timeout": 0.5}).connect_timeout == 0.5
 
 
-def test_a_user_may_have_no_password_and_options_win_over_the_url():
+def test_a_user_may_have_no_password_and_options_win_over_the_url() -> None:
     address = locate("rqlite://me@a?timeout=1", {"timeout": 2})
     assert base64.b64decode(address.authorization.removeprefix("Basic ")) == b"me:"
     assert address.timeout == 2
 
 
-def test_an_address_named_twice_is_asked_once():
+def test_an_address_named_twice_is_asked_once() -> None:
     assert locate("rqlite://a:1,b:1,a:01", {}).nodes == ("http://a:1", "http://b:1")
 
 
@@ -72,7 +76,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("url", WRONG)
-def test_a_wrong_url_is_refused_without_a_word_of_the_password(url):
+def test_a_wrong_url_is_refused_without_a_word_of_the_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         locate(url, {})
     assert "hid" not in str(caught.value)
@@ -83,12 +87,12 @@ def test_a_wrong_url_is_refused_without_a_word_of_the_password(url):
     ("name", "value"),
     [("timeout", True), ("timeout", "x"), ("timeout", None), ("retry_seconds", 1e9), ("verify", 2), ("colour", "red")],
 )
-def test_a_wrong_option_is_refused(name, value):
+def test_a_wrong_option_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         locate("rqlites://a", {name: value})
 
 
-def test_a_file_without_certificates_is_refused(tmp_path):
+def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.pem"
     path.write_text("nothing")
     with pytest.raises(ConfigurationError, match="ca_file"):
@@ -97,7 +101,7 @@ def test_a_file_without_certificates_is_refused(tmp_path):
         locate("rqlite://a", {"ca_file": path})
 
 
-def test_making_a_transport_of_a_client_needs_a_url_and_the_right_kind_of_client():
+def test_making_a_transport_of_a_client_needs_a_url_and_the_right_kind_of_client() -> None:
     import httpx
     import requests
 

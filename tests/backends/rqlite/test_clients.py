@@ -1,9 +1,14 @@
 """HTTP clients: given ones, TLS, threads, event loops, cancellation, and what is left open."""
 
+from __future__ import annotations
+
 import asyncio
 import ssl
 import time
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,7 +17,7 @@ import requests
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, TransportClosed
 from tests.backends.rqlite.conftest import executor, posts, sent
-from tests.harness import LONG
+from tests.harness import LONG, Queue, Queues
 from tests.harness.http_backends import (
     assert_moves_to_the_loop_it_is_used_in,
     assert_threads_share_a_transport,
@@ -25,7 +30,7 @@ from tests.servers import rqlite
 
 
 @pytest.fixture
-def secured(tmp_path):
+def secured(tmp_path: Path) -> Iterator[Any]:
     """A cluster that speaks TLS, and its certificate."""
     certificate, key = make_certificate(tmp_path)
     with rqlite.private(nodes=3, auth="me:secret", tls=(certificate, key)) as cluster:
@@ -34,10 +39,10 @@ def secured(tmp_path):
         yield cluster, certificate
 
 
-async def cycle(transport, twin):
+async def cycle(transport: Any, twin: str) -> Any:
     """Publish, claim and ack."""
 
-    async def call(method, *args):
+    async def call(method: Any, *args: Any) -> Any:
         return await in_thread(method, *args) if twin == "sync" else await method(*args)
 
     await call(transport.publish, "g", 1)
@@ -46,13 +51,13 @@ async def cycle(transport, twin):
     return lease
 
 
-async def closed(transport):
+async def closed(transport: Any) -> None:
     waiting = transport.close()
     if waiting is not None:
         await waiting
 
 
-async def test_tls_with_a_certificate_of_ones_own(secured, twin):
+async def test_tls_with_a_certificate_of_ones_own(secured: Any, twin: str) -> None:
     cluster, certificate = secured
     transport = await opened(twin, cluster.url, ca_file=str(certificate))
     await cycle(transport, twin)
@@ -60,13 +65,13 @@ async def test_tls_with_a_certificate_of_ones_own(secured, twin):
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-async def test_tls_without_verification(secured, twin):
+async def test_tls_without_verification(secured: Any, twin: str) -> None:
     transport = await opened(twin, f"{secured[0].url}?verify=0")
     await cycle(transport, twin)
     await closed(transport)
 
 
-async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured, twin, tmp_path):
+async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured: Any, twin: str, tmp_path: Path) -> None:
     """With the wrong authorities, and with those of the system; nothing was sent, and so nothing is uncertain."""
     cluster, _ = secured
     other, _ = make_certificate(tmp_path, "other")
@@ -77,14 +82,14 @@ async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured, twin, 
     assert cluster.seen == []
 
 
-async def test_tls_on_one_side_only_is_unavailable(secured, twin, cluster):
+async def test_tls_on_one_side_only_is_unavailable(secured: Any, twin: str, cluster: Any) -> None:
     for url in (secured[0].url.replace("rqlites", "rqlite"), cluster.url.replace("rqlite", "rqlites")):
         with pytest.raises(BackendUnavailable) as caught:
             await opened(twin, url, startup_timeout=0)
         assert "secret" not in str(caught.value)
 
 
-async def test_a_client_of_the_application_is_used_and_left_open(queue, cluster, twin):
+async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, cluster: Any, twin: str) -> None:
     url = cluster.url.replace("worker:secret@", "")
     if twin == "sync":
         client = requests.Session()
@@ -103,14 +108,16 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue, cluster,
     assert client.close() is None if twin == "sync" else await client.aclose() is None
 
 
-async def test_a_given_clients_first_operation_says_what_is_wrong(cluster, twin):
+async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Any, twin: str) -> None:
     client = requests.Session() if twin == "sync" else httpx.AsyncClient()
     kind = fairlane.RqliteTransport if twin == "sync" else fairlane.AsyncRqliteTransport
     with pytest.raises(fairlane.SchemaNotReady):
         await cycle(kind(client, queue="missing", url=cluster.url), twin)
 
 
-async def test_neither_proxies_nor_netrc_come_between(queues, queue, cluster, monkeypatch, tmp_path):
+async def test_neither_proxies_nor_netrc_come_between(
+    queues: Queues, queue: Queue, cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login nobody password wrong")
     netrc.chmod(0o600)
@@ -122,7 +129,7 @@ async def test_neither_proxies_nor_netrc_come_between(queues, queue, cluster, mo
     assert await other.drain() == [("g", 1)]
 
 
-async def test_connections_are_kept(queue, cluster):
+async def test_connections_are_kept(queue: Queue, cluster: Any) -> None:
     """Twenty operations one after another must not open twenty connections."""
     listener = cluster._listeners[0]
     before = len(listener._connections)
@@ -131,7 +138,7 @@ async def test_connections_are_kept(queue, cluster):
     assert len(listener._connections) <= before + 1
 
 
-async def test_close_lets_go_of_the_connections(queue, cluster):
+async def test_close_lets_go_of_the_connections(queue: Queue, cluster: Any) -> None:
     await queue.publish("g", 1)
     before = open_files()
     await queue.close()
@@ -141,22 +148,22 @@ async def test_close_lets_go_of_the_connections(queue, cluster):
     assert open_files() < before
 
 
-def test_threads_share_a_transport(cluster):
+def test_threads_share_a_transport(cluster: Any) -> None:
     """Guards against more threads than connections are kept."""
     assert_threads_share_a_transport(cluster.url, "q")
 
 
-def test_an_async_transport_moves_to_the_loop_it_is_used_in(cluster):
+def test_an_async_transport_moves_to_the_loop_it_is_used_in(cluster: Any) -> None:
     assert_moves_to_the_loop_it_is_used_in(cluster.url, "q")
 
 
-def test_making_an_async_transport_needs_no_loop():
+def test_making_an_async_transport_needs_no_loop() -> None:
     transport = fairlane.AsyncRqliteTransport(httpx.AsyncClient(), url="rqlite://127.0.0.1:9")
     asyncio.run(transport.close())
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_a_cancelled_call_harms_no_other(queue, cluster):
+async def test_a_cancelled_call_harms_no_other(queue: Queue, cluster: Any) -> None:
     for number in range(30):
         await queue.publish(f"g{number}", number)
     cluster.faults.slow(0.2, 60, endpoint="execute")
@@ -178,14 +185,16 @@ async def test_a_cancelled_call_harms_no_other(queue, cluster):
     assert Counter(group for group, _ in seen) == {**{f"g{n}": 1 for n in range(30)}, "last": 30}
 
 
-async def test_more_calls_than_connections_wait_for_their_turn(queue, cluster):
+async def test_more_calls_than_connections_wait_for_their_turn(queue: Queue, cluster: Any) -> None:
     cluster.faults.slow(0.05, 100, endpoint="execute")
     await asyncio.gather(*(queue.publish(f"g{n}", n) for n in range(100)))
     assert sent(cluster) == 100, "a call was sent twice"
     assert (await queue.status()).messages == 100
 
 
-async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(queue, cluster):
+async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(
+    queue: Queue, cluster: Any
+) -> None:
     """A worker is busy for a while, and the node restarts: its ack must not end in doubt."""
     await queue.publish("g", 1)
     lease = await queue.get()
@@ -197,13 +206,13 @@ async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_an
     assert posts(cluster) == [(0, "/db/execute")]
 
 
-def test_the_context_for_tls_is_not_made_per_request(secured, monkeypatch):
+def test_the_context_for_tls_is_not_made_per_request(secured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, certificate = secured
     made = []
     original = ssl.create_default_context
     monkeypatch.setattr(ssl, "create_default_context", lambda *a, **k: made.append(1) or original(*a, **k))
 
-    async def use():
+    async def use() -> None:
         async with await fairlane.connect_async(cluster.url, "q", ca_file=str(certificate)) as transport:
             for number in range(5):
                 await transport.publish("g", number)
@@ -212,14 +221,14 @@ def test_the_context_for_tls_is_not_made_per_request(secured, monkeypatch):
     assert len(made) <= 2
 
 
-async def test_a_message_of_five_megabytes(queue):
+async def test_a_message_of_five_megabytes(queue: Queue) -> None:
     event = {"text": "é\0\N{SNOWMAN}" * 700_000, "n": [1.5, None, 2**70]}
     await queue.publish("g", event)
     lease = await queue.get()
     assert lease.event == event
 
 
-async def test_an_executor_tells_nothing_of_the_password(queue):
+async def test_an_executor_tells_nothing_of_the_password(queue: Queue) -> None:
     assert "secret" not in repr(executor(queue)._wire.address)
     with pytest.raises(ConfigurationError):
         await queue.another(colour="red")

@@ -7,6 +7,7 @@ caller is told is true.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from fairlane import BackendUnavailable, LeaseLost
 from fairlane.backends.rqlite.wire import Undelivered
 from fairlane.backends.shared.sqlite_statements import FINISHED
 from fairlane.backends.stored import PUBLISH, Call
-from tests.harness import LONG, SHORT, eventually
+from tests.harness import LONG, SHORT, Queue, Queues, eventually
 from tests.harness.queues import in_thread
 from tests.harness.scene import Scene
 
@@ -54,23 +55,23 @@ every_fault = pytest.mark.parametrize("fault", ALL)
 
 
 @pytest.fixture
-async def scene(queues, cluster):
+async def scene(queues: Queues, cluster: Any) -> Any:
     queue = await queues.make(timeout=TIMEOUT)
     return await Scene(queue, cluster).build()
 
 
-async def break_it(scene, fault):
+async def break_it(scene: Any, fault: Any) -> Any:
     """Arrange the fault for the next write, and get the moment when it must be over."""
     await in_thread(ALL[fault], scene.server)
     return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault in LATE else 0.0)
 
 
-async def until(moment):
+async def until(moment: Any) -> None:
     await asyncio.sleep(max(0.0, moment - asyncio.get_running_loop().time()))
 
 
 @every_fault
-async def test_publish(scene, fault):
+async def test_publish(scene: Any, fault: Any) -> None:
     over = await break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
     assert scene.server.faults.pending == 0
@@ -82,7 +83,7 @@ async def test_publish(scene, fault):
 
 
 @every_fault
-async def test_publish_with_a_dedup_id_of_the_callers_own(scene, fault):
+async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Any, fault: Any) -> None:
     first = await scene.queue.publish("g", "D", dedup_id="d")
     over = await break_it(scene, fault)
     assert await scene.queue.publish("other", "again", dedup_id="d") == first
@@ -92,7 +93,7 @@ async def test_publish_with_a_dedup_id_of_the_callers_own(scene, fault):
 
 
 @every_fault
-async def test_claim(scene, fault):
+async def test_claim(scene: Any, fault: Any) -> None:
     await scene.queue.publish("free", 1)
     over = await break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
@@ -107,7 +108,7 @@ async def test_claim(scene, fault):
 
 
 @every_fault
-async def test_claim_of_the_last_free_group_is_no_false_none(scene, fault):
+async def test_claim_of_the_last_free_group_is_no_false_none(scene: Any, fault: Any) -> None:
     """Applied once, its second try must find its own lease, and not say that nothing is left."""
     await scene.queue.nack(scene.mine)
     over = await break_it(scene, fault)
@@ -121,7 +122,7 @@ async def test_claim_of_the_last_free_group_is_no_false_none(scene, fault):
 
 
 @every_fault
-async def test_claim_of_nothing(scene, fault):
+async def test_claim_of_nothing(scene: Any, fault: Any) -> None:
     over = await break_it(scene, fault)
     assert await scene.queue.claim("me", LONG) is None
     await until(over)
@@ -130,7 +131,7 @@ async def test_claim_of_nothing(scene, fault):
 
 
 @every_fault
-async def test_extend(scene, fault):
+async def test_extend(scene: Any, fault: Any) -> None:
     over = await break_it(scene, fault)
     longer = await scene.queue.extend(scene.mine, 2 * LONG)
     assert scene.server.faults.pending == 0
@@ -151,7 +152,7 @@ FENCED = {
 fenced = pytest.mark.parametrize("operation", FENCED)
 
 
-async def finished(scene, operation, rest):
+async def finished(scene: Any, operation: Any, rest: Any) -> None:
     """Wait until `g` is claimable again, and compare."""
     if operation == "park":
         await scene.queue.unparked("g")
@@ -160,7 +161,7 @@ async def finished(scene, operation, rest):
 
 @fenced
 @pytest.mark.parametrize("fault", CERTAIN)
-async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
+async def test_ack_and_nack_survive_what_is_certain(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     await call(scene.queue, scene.mine)
@@ -169,7 +170,9 @@ async def test_ack_and_nack_survive_what_is_certain(scene, fault, operation):
 
 @fenced
 @pytest.mark.parametrize("fault", APPLIED)
-async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(scene, fault, operation):
+async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(
+    scene: Any, fault: Any, operation: Any
+) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     before = len(scene.server.seen)
@@ -183,7 +186,7 @@ async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(sce
 
 @fenced
 @pytest.mark.parametrize("fault", NOT_APPLIED)
-async def test_ack_and_nack_may_be_repeated_by_the_caller(scene, fault, operation):
+async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     with pytest.raises(BackendUnavailable, match="not known"):
@@ -195,7 +198,7 @@ async def test_ack_and_nack_may_be_repeated_by_the_caller(scene, fault, operatio
 
 
 @fenced
-async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene, operation):
+async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, *TWICE)
     with pytest.raises(LeaseLost):
@@ -204,7 +207,7 @@ async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene, oper
 
 
 @fenced
-async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene, operation):
+async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: Any, operation: Any) -> None:
     """The lease has run out and the message is somebody else's by the time that the request is applied."""
     call, _ = FENCED[operation]
     await scene.queue.extend(scene.mine, SHORT)
@@ -222,7 +225,7 @@ async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene, o
     await scene.assert_rest("BC")
 
 
-async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(scene):
+async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(scene: Any) -> None:
     """It comes back by itself, like any lease that nobody received; nothing is skipped."""
     await scene.queue.nack(scene.mine)
     over = await break_it(scene, *LATE)
@@ -239,7 +242,9 @@ async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_
 
 @pytest.mark.parametrize("dedup_id", [None, "of-the-callers-own"])
 @pytest.mark.parametrize("refilled", [False, True])
-async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(queue, cluster, dedup_id, refilled):
+async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
+    queue: Queue, cluster: Any, dedup_id: Any, refilled: Any
+) -> None:
     """The second try comes late: the message was claimed and acked, and perhaps the id is in use again."""
     program = queue.transport._operations.core.publish("g", '"A"', 0, dedup_id)
     first = next(program)
@@ -262,10 +267,10 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(qu
 COMMON = {"p_event": "1", "p_priority": 0, "p_dedup_id": None}
 
 
-async def test_only_so_many_finished_messages_are_remembered(queue):
+async def test_only_so_many_finished_messages_are_remembered(queue: Queue) -> None:
     """The newest of them, whatever the order in which they were published; more would be left behind for ever."""
 
-    async def sql(*texts):
+    async def sql(*texts: Any) -> Any:
         reads = texts[0].startswith("select")
         answers = await in_thread(queue.kit.send, queue.name, [(text, {}) for text in texts], reads=reads)
         return [next(iter(row.values())) for row in answers[-1]]
@@ -282,7 +287,7 @@ async def test_only_so_many_finished_messages_are_remembered(queue):
     assert await sql(kept) == ["9,10,11,12,1"]
 
 
-async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene):
+async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene: Any) -> None:
     scene.server.faults.drop_answers(4, endpoint="execute")
     await scene.queue.publish("g", "D")
     scene.server.faults.drop_answers(4, endpoint="execute")
@@ -292,7 +297,7 @@ async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene)
     await scene.assert_rest("ABCD")
 
 
-async def test_the_deadline_ends_with_what_is_known(queues, scene):
+async def test_the_deadline_ends_with_what_is_known(queues: Queues, scene: Any) -> None:
     """First lost, then nobody leads: the error must not say that nothing was changed."""
     hasty = await queues.open(scene.queue.name, retry_seconds=0.5)
     scene.server.faults.drop_answers(1, endpoint="execute")

@@ -1,9 +1,12 @@
 """Several addresses, dead nodes, elections: what start-up and operations make of them, and what they say at the end."""
 
+from __future__ import annotations
+
 import asyncio
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ import fairlane
 from fairlane import AuthenticationFailed, BackendUnavailable, LeaseLost, SchemaNotReady
 from fairlane.backends.rqlite import address as rqlite_address
 from tests.backends.rqlite.conftest import posts
-from tests.harness import LONG
+from tests.harness import LONG, Queue, Queues
 from tests.harness.queues import in_thread
 from tests.servers import rqlite
 from tests.servers.rqlite import rewrite
@@ -19,25 +22,25 @@ from tests.servers.rqlite import rewrite
 LATER = 0.4
 
 
-def url_of(cluster, *indexes):
+def url_of(cluster: Any, *indexes: Any) -> str:
     hosts = ",".join(cluster.urls[index].partition("//")[2] for index in indexes)
     return f"rqlite://worker:secret@{hosts}"
 
 
-async def connect(twin, url, queue="q", **options):
+async def connect(twin: str, url: str, queue: str = "q", **options: Any) -> Any:
     if twin == "sync":
         return await in_thread(fairlane.connect, url, queue, **options)
     return await fairlane.connect_async(url, queue, **options)
 
 
-def after(seconds, action):
+def after(seconds: Any, action: Any) -> None:
     timer = threading.Timer(seconds, action)
     timer.daemon = True
     timer.start()
 
 
 @pytest.mark.parametrize("down", [0, 1, 2])
-async def test_a_node_that_is_down_is_passed_over_at_start(queues, cluster, down):
+async def test_a_node_that_is_down_is_passed_over_at_start(queues: Queues, cluster: Any, down: Any) -> None:
     name = (await queues.make()).name
     cluster.change_leader((down + 1) % 3)
     cluster.stop_node(down)
@@ -47,7 +50,7 @@ async def test_a_node_that_is_down_is_passed_over_at_start(queues, cluster, down
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-async def test_one_address_is_enough_to_find_the_leader(queues, cluster, index):
+async def test_one_address_is_enough_to_find_the_leader(queues: Queues, cluster: Any, index: Any) -> None:
     name = (await queues.make()).name
     cluster.change_leader(2)
     queue = await queues.open(name, url=url_of(cluster, index))
@@ -55,7 +58,9 @@ async def test_one_address_is_enough_to_find_the_leader(queues, cluster, index):
     assert await queue.drain() == [("g", 1)]
 
 
-async def test_a_leader_found_by_redirect_is_left_for_the_known_addresses_when_it_dies(queues, cluster):
+async def test_a_leader_found_by_redirect_is_left_for_the_known_addresses_when_it_dies(
+    queues: Queues, cluster: Any
+) -> None:
     name = (await queues.make()).name
     cluster.change_leader(2)
     queue = await queues.open(name, url=url_of(cluster, 0))
@@ -65,7 +70,7 @@ async def test_a_leader_found_by_redirect_is_left_for_the_known_addresses_when_i
     assert await queue.drain() == [("g", 1), ("g", 2)]
 
 
-async def test_the_leader_dies_again_and_again(queue, cluster):
+async def test_the_leader_dies_again_and_again(queue: Queue, cluster: Any) -> None:
     for number in range(4):
         await queue.publish("g", number)
         leader = cluster.leader
@@ -77,7 +82,7 @@ async def test_the_leader_dies_again_and_again(queue, cluster):
     assert await queue.leftovers() == {}
 
 
-async def test_start_waits_for_a_leader(queues, cluster):
+async def test_start_waits_for_a_leader(queues: Queues, cluster: Any) -> None:
     name = (await queues.make()).name
     cluster.lose_leader(LATER)
     queue = await queues.open(name)
@@ -85,7 +90,7 @@ async def test_start_waits_for_a_leader(queues, cluster):
     assert await queue.drain() == [("g", 1)]
 
 
-async def test_start_waits_for_nodes_that_are_not_up_yet(queues, cluster):
+async def test_start_waits_for_nodes_that_are_not_up_yet(queues: Queues, cluster: Any) -> None:
     name = (await queues.make()).name
     for index in range(3):
         cluster.stop_node(index)
@@ -95,7 +100,7 @@ async def test_start_waits_for_nodes_that_are_not_up_yet(queues, cluster):
     assert await queue.drain() == [("g", 1)]
 
 
-async def test_start_gives_up_in_time_if_nobody_leads(queues, cluster):
+async def test_start_gives_up_in_time_if_nobody_leads(queues: Queues, cluster: Any) -> None:
     name = (await queues.make()).name
     cluster.lose_leader()
     began = time.monotonic()
@@ -106,7 +111,7 @@ async def test_start_gives_up_in_time_if_nobody_leads(queues, cluster):
     assert "secret" not in str(caught.value) + repr(caught.value.__cause__)
 
 
-async def test_start_gives_up_in_time_if_nothing_is_there(queues, cluster):
+async def test_start_gives_up_in_time_if_nothing_is_there(queues: Queues, cluster: Any) -> None:
     name = (await queues.make()).name
     for index in range(3):
         cluster.stop_node(index)
@@ -118,12 +123,12 @@ async def test_start_gives_up_in_time_if_nothing_is_there(queues, cluster):
     assert "secret" not in str(caught.value)
 
 
-async def test_a_name_that_does_not_exist_is_unavailable(twin):
+async def test_a_name_that_does_not_exist_is_unavailable(twin: str) -> None:
     with pytest.raises(BackendUnavailable, match=r"no connection to nowhere\.invalid:4001"):
         await connect(twin, "rqlite://nowhere.invalid", startup_timeout=0)
 
 
-async def test_operations_wait_for_an_election_and_give_up_in_time(queues, queue, cluster):
+async def test_operations_wait_for_an_election_and_give_up_in_time(queues: Queues, queue: Queue, cluster: Any) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     hasty = await queue.another(retry_seconds=0.5)
@@ -145,7 +150,7 @@ async def test_operations_wait_for_an_election_and_give_up_in_time(queues, queue
     assert await queue.leftovers() == {}
 
 
-async def test_without_retries_every_address_is_still_asked_once(queues, queue, cluster):
+async def test_without_retries_every_address_is_still_asked_once(queues: Queues, queue: Queue, cluster: Any) -> None:
     name = queue.name
     cluster.change_leader(2)
     cluster.stop_node(0)
@@ -156,7 +161,7 @@ async def test_without_retries_every_address_is_still_asked_once(queues, queue, 
         await hasty.publish("g", 2)
 
 
-async def test_a_node_that_hangs_is_passed_over(queues, queue, cluster):
+async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cluster: Any) -> None:
     """It takes requests, and says nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         url = url_of(cluster, 1).replace("@", f"@127.0.0.1:{silent.getsockname()[1]},")
@@ -166,7 +171,7 @@ async def test_a_node_that_hangs_is_passed_over(queues, queue, cluster):
         assert posts(cluster) == [(0, "/db/execute")], "found out at start, and remembered"
 
 
-async def test_a_wrong_password_is_not_a_matter_of_time(queues, queue, cluster, twin):
+async def test_a_wrong_password_is_not_a_matter_of_time(queues: Queues, queue: Queue, cluster: Any, twin: str) -> None:
     url = cluster.url.replace("secret", "wrong-one")
     cluster.lose_leader(LATER)
     began = time.monotonic()
@@ -179,7 +184,7 @@ async def test_a_wrong_password_is_not_a_matter_of_time(queues, queue, cluster, 
 
 
 @pytest.mark.parametrize("lacking", ["query", "execute"])
-async def test_a_missing_permission_is_authentication_failed(twin, lacking):
+async def test_a_missing_permission_is_authentication_failed(twin: str, lacking: Any) -> None:
     users = [
         rqlite.Credentials("root", "r", frozenset({"all"})),
         rqlite.Credentials("half", "h", frozenset({"query", "execute"} - {lacking})),
@@ -191,7 +196,7 @@ async def test_a_missing_permission_is_authentication_failed(twin, lacking):
             await use(await connect(twin, half), twin)
 
 
-async def use(transport, twin):
+async def use(transport: Any, twin: str) -> None:
     published = transport.publish("g", 1) if twin == "async" else in_thread(transport.publish, "g", 1)
     try:
         await published
@@ -205,14 +210,14 @@ ODD = ["päss wörd", "a:b", "x/y?z#@%", "日本", "%41"]
 
 
 @pytest.mark.parametrize("password", ODD)
-async def test_any_password_works(twin, password):
+async def test_any_password_works(twin: str, password: Any) -> None:
     with rqlite.private(nodes=3, auth=f"me:{password}") as cluster:
         await in_thread(fairlane.migrate.upgrade, cluster.url, queue="q")
         cluster.change_leader(1)
         await use(await connect(twin, cluster.url), twin)
 
 
-async def test_a_queue_that_is_not_there_is_not_ready(queues, queue, cluster, twin):
+async def test_a_queue_that_is_not_there_is_not_ready(queues: Queues, queue: Queue, cluster: Any, twin: str) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         await connect(twin, cluster.url, "missing")
     assert (caught.value.queue, caught.value.found) == ("missing", None)
@@ -232,12 +237,12 @@ async def test_a_queue_that_is_not_there_is_not_ready(queues, queue, cluster, tw
             await call()
 
 
-async def publish_and_claim(queue):
+async def publish_and_claim(queue: Queue) -> Any:
     await queue.publish("g", 1)
     return await queue.get()
 
 
-async def test_many_callers_share_what_is_known_of_the_nodes(queue, cluster):
+async def test_many_callers_share_what_is_known_of_the_nodes(queue: Queue, cluster: Any) -> None:
     """A leader dies under all of them at once."""
     await asyncio.gather(*(queue.publish(f"g{n}", n) for n in range(20)))
     await in_thread(cluster.stop_node, 0)
@@ -249,7 +254,7 @@ async def test_many_callers_share_what_is_known_of_the_nodes(queue, cluster):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_every_address_gets_its_turn(count):
+def test_every_address_gets_its_turn(count: Any) -> None:
     addresses = tuple(f"http://n{n}:1" for n in range(count))
     nodes = rqlite_address.Nodes(addresses)
     seen = []
@@ -265,7 +270,7 @@ def test_every_address_gets_its_turn(count):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The clock of whichever node leads; set `clock.off` to the seconds that it is wrong by."""
 
     class Clock:
@@ -276,7 +281,7 @@ def clock(monkeypatch):
     return Clock
 
 
-async def test_a_leader_whose_clock_is_behind_shortens_no_lease(queue, clock):
+async def test_a_leader_whose_clock_is_behind_shortens_no_lease(queue: Queue, clock: Any) -> None:
     await queue.publish("held", 1)
     await queue.publish("given back", 1)
     held, given = await queue.get("w", LONG), await queue.get("w", LONG)
@@ -290,7 +295,7 @@ async def test_a_leader_whose_clock_is_behind_shortens_no_lease(queue, clock):
     await queue.ack(held)
 
 
-async def test_a_leader_whose_clock_is_ahead_ends_leases_and_tokens_still_fence(queue, clock):
+async def test_a_leader_whose_clock_is_ahead_ends_leases_and_tokens_still_fence(queue: Queue, clock: Any) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2)
     held = await queue.get("w", LONG)

@@ -1,14 +1,18 @@
 """One operation is one POST, to the leader, with what keeps it from being applied twice."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
 from tests.backends.rqlite.conftest import posts
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 from tests.harness.queues import in_thread
 
 
-async def test_a_cycle_of_claim_and_ack_is_two_posts(queue, cluster):
+async def test_a_cycle_of_claim_and_ack_is_two_posts(queue: Queue, cluster: Any) -> None:
     for number in range(5):
         await queue.publish("g", number)
     assert posts(cluster) == [(0, "/db/execute")] * 5
@@ -18,7 +22,7 @@ async def test_a_cycle_of_claim_and_ack_is_two_posts(queue, cluster):
     assert posts(cluster) == [(0, "/db/execute")] * 10
 
 
-async def test_every_operation_is_one_post(queue, cluster):
+async def test_every_operation_is_one_post(queue: Queue, cluster: Any) -> None:
     await queue.publish("g", 1, 3, dedup_id="d")
     lease = await queue.get("w", LONG, 2)
     await queue.extend(lease, LONG)
@@ -32,7 +36,9 @@ async def test_every_operation_is_one_post(queue, cluster):
     assert posts(cluster) == [(0, "/db/query")] * 3
 
 
-async def test_followers_are_told_to_redirect_and_inspection_reads_what_is_committed(queue, cluster):
+async def test_followers_are_told_to_redirect_and_inspection_reads_what_is_committed(
+    queue: Queue, cluster: Any
+) -> None:
     await queue.publish("g", 1)
     await queue.groups()
     write, read = cluster.seen
@@ -41,7 +47,7 @@ async def test_followers_are_told_to_redirect_and_inspection_reads_what_is_commi
     assert write.method == read.method == "POST"
 
 
-async def test_the_leader_is_found_once_and_remembered(queue, cluster):
+async def test_the_leader_is_found_once_and_remembered(queue: Queue, cluster: Any) -> None:
     cluster.change_leader(2)
     for number in range(3):
         await queue.publish("g", number)
@@ -49,7 +55,7 @@ async def test_the_leader_is_found_once_and_remembered(queue, cluster):
     assert [event for _, event in await queue.drain()] == [0, 1, 2]
 
 
-async def test_what_one_caller_finds_out_counts_for_the_next(queue, cluster):
+async def test_what_one_caller_finds_out_counts_for_the_next(queue: Queue, cluster: Any) -> None:
     """The node is a matter of the transport, not of the call."""
     cluster.change_leader(1)
     await queue.groups()
@@ -58,7 +64,7 @@ async def test_what_one_caller_finds_out_counts_for_the_next(queue, cluster):
     assert posts(cluster) == [(1, "/db/execute")]
 
 
-async def test_every_publish_has_a_dedup_id_and_shows_only_those_that_callers_gave(queue, cluster):
+async def test_every_publish_has_a_dedup_id_and_shows_only_those_that_callers_gave(queue: Queue, cluster: Any) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2, dedup_id="mine")
     ids = [dict(seen.statements[-1].parameters)["p_dedup_id"] for seen in cluster.seen]
@@ -71,7 +77,7 @@ HEX = ["x'6869'", "X''", "x'00'", "x'6869", "tx'6869'", "'6869'", "''"]
 
 
 @pytest.mark.parametrize("text", HEX)
-async def test_texts_that_look_like_blobs_stay_texts(queue, text):
+async def test_texts_that_look_like_blobs_stay_texts(queue: Queue, text: str) -> None:
     """rqlite stores a parameter such as x'6869' as the bytes of "hi"."""
     await queue.publish(text, text, dedup_id=text)
     assert await queue.publish("another", 1, dedup_id=text) == 1
@@ -83,7 +89,7 @@ async def test_texts_that_look_like_blobs_stay_texts(queue, text):
     assert await queue.leftovers() == {}
 
 
-async def test_seconds_are_floats_and_whole_numbers_exact(queue):
+async def test_seconds_are_floats_and_whole_numbers_exact(queue: Queue) -> None:
     """JSON of rqlite writes 60.0 as 60, and integers up to 64 bits exactly."""
     await queue.publish("g", 1)
     change = f"update \"{queue.name}_settings\" set value = {2**62} where name = 'last_seq'"
@@ -101,7 +107,7 @@ async def test_seconds_are_floats_and_whole_numbers_exact(queue):
     assert [type(value) for value in seconds] == [float] * 4
 
 
-async def test_within_one_tick_of_the_clock_groups_go_in_the_order_of_events(queue):
+async def test_within_one_tick_of_the_clock_groups_go_in_the_order_of_events(queue: Queue) -> None:
     """The clock of a statement moves in steps of 86 ms, in which all of this happens."""
     for name in "edcba":
         await queue.publish(name, 1)

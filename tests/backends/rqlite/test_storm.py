@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 from tests.harness.queues import in_thread
 
 pytestmark = pytest.mark.promise(1, 2, 3, 9)
@@ -27,12 +28,12 @@ SECONDS = 120
 class Ledger:
     """Who holds what, as the workers see it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.holders = {}
         self.delivered = {}
         self.finished = []
 
-    def take(self, worker, lease):
+    def take(self, worker: Any, lease: Any) -> None:
         assert lease.group_id not in self.holders, f"{worker} and {self.holders[lease.group_id]} hold one group"
         self.holders[lease.group_id] = worker
         past = self.delivered.setdefault(lease.group_id, [])
@@ -42,11 +43,11 @@ class Ledger:
         if not past or past[-1] != lease.event:
             past.append(lease.event)
 
-    def give_up(self, lease):
+    def give_up(self, lease: Any) -> None:
         del self.holders[lease.group_id]
 
 
-async def stubborn(operation, lease):
+async def stubborn(operation: Any, lease: Any) -> Any:
     """What a careful caller does with an ack or a nack: repeat it while its outcome is not known.
 
     Leases are long here and nobody else has the token, so `LeaseLost` can only mean that it was done.
@@ -62,7 +63,7 @@ async def stubborn(operation, lease):
             return None
 
 
-async def publish(queue, ledger, number):
+async def publish(queue: Queue, ledger: Any, number: Any) -> None:
     for n in range(EACH):
         event = f"{number}-{n}"
         while True:
@@ -72,7 +73,7 @@ async def publish(queue, ledger, number):
                 break
 
 
-async def work(queue, ledger, name, total):
+async def work(queue: Queue, ledger: Any, name: str, total: Any) -> None:
     chance = random.Random(name)
     while len(ledger.finished) < total:
         try:
@@ -94,7 +95,7 @@ async def work(queue, ledger, name, total):
             ledger.finished.append(lease.event)
 
 
-async def trouble(cluster, over):
+async def trouble(cluster: Any, over: Any) -> None:
     chance = random.Random(4)
     anywhere = {"endpoint": "execute"}
     while not over.is_set():
@@ -123,7 +124,7 @@ async def trouble(cluster, over):
             await asyncio.wait_for(over.wait(), 0.05)
 
 
-async def test_a_storm_loses_doubles_and_reorders_nothing(queue, cluster):
+async def test_a_storm_loses_doubles_and_reorders_nothing(queue: Queue, cluster: Any) -> None:
     ledger, over = Ledger(), asyncio.Event()
     total = PUBLISHERS * EACH
     storm = asyncio.ensure_future(trouble(cluster, over))

@@ -1,9 +1,12 @@
 """What each answer amounts to, and what becomes of it; no server needed."""
 
+from __future__ import annotations
+
 import json
 import re
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -29,21 +32,23 @@ NODE = "http://a:1"
 AN_ACK = Call(ACK, {"p_group_id": "g", "p_token": "t"})
 
 
-def wire(url="rqlite://me:hidden@a:1,b:1", **options):
+def wire(url: str = "rqlite://me:hidden@a:1,b:1", **options: Any) -> Any:
     return Wire(locate(url, options), "q")
 
 
-def answer(status=200, body=None, *, request=AN_ACK, to=None, node=NODE, **headers):
+def answer(
+    status: int = 200, body: Any = None, *, request: Any = AN_ACK, to: Any = None, node: Any = NODE, **headers: Any
+) -> Any:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     return (to or wire()).answer(request, node, status, headers, text)
 
 
-def rows(*values, columns=("group_id",)):
+def rows(*values: Any, columns: Any = ("group_id",)) -> Any:
     result = {"columns": list(columns), "types": ["text"] * len(columns)}
     return {"results": [result | ({"values": [list(row) for row in values]} if values else {})]}
 
 
-def test_rows_and_no_rows():
+def test_rows_and_no_rows() -> None:
     assert answer(body=rows(["g"])) == [{"group_id": "g"}]
     assert answer(body=rows()) == []
 
@@ -68,7 +73,7 @@ UNCERTAIN = [
 
 
 @pytest.mark.parametrize(("status", "body"), UNCERTAIN)
-def test_what_may_have_been_applied(status, body):
+def test_what_may_have_been_applied(status: int, body: Any) -> None:
     with pytest.raises(Undelivered) as caught:
         answer(status, body)
     assert caught.value.uncertain
@@ -89,7 +94,7 @@ CERTAIN = [
 
 
 @pytest.mark.parametrize(("status", "body", "headers"), CERTAIN)
-def test_what_was_certainly_not_applied(status, body, headers):
+def test_what_was_certainly_not_applied(status: int, body: Any, headers: Any) -> None:
     with pytest.raises(Undelivered) as caught:
         answer(status, body, **headers)
     assert not caught.value.uncertain
@@ -104,7 +109,7 @@ def test_what_was_certainly_not_applied(status, body, headers):
         ("http://[::1]:5/", "http://[::1]:5"),
     ],
 )
-def test_a_redirect_names_the_node_to_ask_next(location, leader):
+def test_a_redirect_names_the_node_to_ask_next(location: Any, leader: Any) -> None:
     to = wire()
     with pytest.raises(Undelivered) as caught:
         answer(301, b"", to=to, location=location)
@@ -112,7 +117,7 @@ def test_a_redirect_names_the_node_to_ask_next(location, leader):
     assert to.nodes.current == leader
 
 
-def test_a_redirect_never_leaves_tls():
+def test_a_redirect_never_leaves_tls() -> None:
     to = wire("rqlites://me:hidden@a:1")
     with pytest.raises(ConfigurationError, match="without TLS"):
         answer(301, b"", to=to, node="https://a:1", location="http://b:1/db/execute")
@@ -120,7 +125,7 @@ def test_a_redirect_never_leaves_tls():
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials(status):
+def test_refused_credentials(status: int) -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         answer(status, b"")
     assert caught.value.host == "a:1,b:1"
@@ -136,20 +141,20 @@ def test_refused_credentials(status):
         ("UNIQUE constraint failed: q_groups.token", RqliteError),
     ],
 )
-def test_sql_errors(text, kind):
+def test_sql_errors(text: str, kind: Any) -> None:
     with pytest.raises(Refused) as caught:
         answer(body={"results": [{"error": text}]})
     assert type(caught.value.error) is kind
 
 
-def test_other_refusals():
+def test_other_refusals() -> None:
     with pytest.raises(RqliteError, match="invalid JSON body"):
         answer(400, b"invalid JSON body")
     with pytest.raises(EventTooLarge):
         answer(413, b"")
 
 
-def test_an_old_rqlite_is_found_out():
+def test_an_old_rqlite_is_found_out() -> None:
     with pytest.raises(RqliteError, match="returns no rows"):
         answer(body={"results": [{"rows_affected": 1}]})
     revision = {
@@ -166,7 +171,7 @@ def test_an_old_rqlite_is_found_out():
         assert found == [{"revision": "0001", "serves": "0001"}]
 
 
-def test_a_missing_queue_is_no_matter_of_an_errors_text():
+def test_a_missing_queue_is_no_matter_of_an_errors_text() -> None:
     body = {"results": [*rows([0], columns=("found",))["results"], {"error": "no such table: q_settings"}]}
     assert answer(body=body, request=Call(REVISION, {})) == []
     body["results"][0]["values"] = [[1]]
@@ -174,7 +179,7 @@ def test_a_missing_queue_is_no_matter_of_an_errors_text():
         answer(body=body, request=Call(REVISION, {}))
 
 
-def test_bodies():
+def test_bodies() -> None:
     arguments = {"p_group_id": "x'00'", "p_event": '"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
     post = wire().post(Call(PUBLISH, arguments))
     (clock,), (sql, values) = json.loads(post.body)
@@ -188,7 +193,7 @@ def test_bodies():
     assert json.loads(wire().post(Batch((("select 1", {}),), reads=True)).body) == [["select 1"]]
 
 
-def test_a_made_up_token_with_a_lone_surrogate_can_be_sent():
+def test_a_made_up_token_with_a_lone_surrogate_can_be_sent() -> None:
     body = wire().post(Call(ACK, {"p_group_id": "g", "p_token": "\ud800"})).body
     assert json.loads(body)[1][1]["p_token"] == "t?"
 
@@ -205,7 +210,7 @@ STATEMENTS = [
 @pytest.mark.parametrize(
     "call", STATEMENTS, ids=lambda call: f"{call.operation.name}{call.arguments.get('p_min_priority', '')}"
 )
-def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(call):
+def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(call: Any) -> None:
     """And if its parser understands the statement, and has nothing to replace in it: what it prints anew in the place
     of an UPDATE has no RETURNING. The statement before tells the time, and needs none."""
     clock, (sql, _) = json.loads(wire().post(Call(call.operation, {"p_token": "t", **call.arguments})).body)
@@ -221,7 +226,7 @@ def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(ca
 # Programs: which requests follow which answers.
 
 
-def drive(program, *outcomes):
+def drive(program: Any, *outcomes: Any) -> Any:
     """Feed outcomes to a program; returns the requests it made, the pauses between them, and how it ended."""
     requests, pauses, feed = [], [], iter(outcomes)
     try:
@@ -241,12 +246,12 @@ def drive(program, *outcomes):
         return requests, pauses, error
 
 
-def undelivered(*, uncertain=False, pause=False, **options):
+def undelivered(*, uncertain: bool = False, pause: bool = False, **options: Any) -> Any:
     to = wire(**options)
     return Undelivered(to.address, to.nodes, "the reason", uncertain=uncertain, pause=pause)
 
 
-def test_a_round_asks_every_node_before_it_pauses():
+def test_a_round_asks_every_node_before_it_pauses() -> None:
     failures = [undelivered() for _ in range(7)]
     requests, pauses, result = drive(delivered(AN_ACK, repeatable=False), *failures, [{"group_id": "g"}])
     assert (requests, result) == ([AN_ACK] * 8, [{"group_id": "g"}])
@@ -254,14 +259,14 @@ def test_a_round_asks_every_node_before_it_pauses():
     assert 0 < pauses[0] < pauses[1] <= 0.5
 
 
-def test_what_is_not_repeatable_ends_with_the_first_uncertain_failure():
+def test_what_is_not_repeatable_ends_with_the_first_uncertain_failure() -> None:
     requests, _, error = drive(delivered(AN_ACK, repeatable=False), undelivered(), undelivered(uncertain=True))
     assert requests == [AN_ACK] * 2
     assert isinstance(error, BackendUnavailable)
     assert "not known" in str(error)
 
 
-def test_one_uncertain_try_makes_the_whole_uncertain():
+def test_one_uncertain_try_makes_the_whole_uncertain() -> None:
     nothing, lost = undelivered(pause=True), undelivered(uncertain=True)
     requests, _, error = drive(delivered(AN_ACK, repeatable=True, patience=0.0), nothing)
     assert "nothing was changed" in str(error)
@@ -271,11 +276,11 @@ def test_one_uncertain_try_makes_the_whole_uncertain():
     assert 2 < len(requests) < 10
 
 
-def core():
+def core() -> Any:
     return RqliteCore("q")
 
 
-def test_a_publish_sent_twice_is_the_same_request():
+def test_a_publish_sent_twice_is_the_same_request() -> None:
     requests, _, result = drive(core().publish("g", "1", 0, None), undelivered(uncertain=True), [{"seq": 7}])
     assert result == 7
     assert requests[0] == requests[1]
@@ -283,14 +288,14 @@ def test_a_publish_sent_twice_is_the_same_request():
     assert others[0].arguments["p_dedup_id"] != requests[0].arguments["p_dedup_id"]
 
 
-def test_a_claim_sent_twice_is_the_same_request():
+def test_a_claim_sent_twice_is_the_same_request() -> None:
     requests, _, result = drive(core().claim("w", LONG, 0), undelivered(uncertain=True), [])
     assert result is None
     assert requests[0] == requests[1]
     assert requests[0].arguments["p_token"]
 
 
-def test_a_refused_statement_asks_whether_the_queue_is_there():
+def test_a_refused_statement_asks_whether_the_queue_is_there() -> None:
     program = core().publish("g", "1", 0, None)
     requests, _, error = drive(program, Refused(RqliteError("no such table")), [])
     assert [request.operation.name for request in requests] == ["publish", "revision"]
@@ -302,7 +307,7 @@ def test_a_refused_statement_asks_whether_the_queue_is_there():
     assert str(error) == "something else"
 
 
-def test_no_row_is_a_lost_lease():
+def test_no_row_is_a_lost_lease() -> None:
     now = datetime.now(UTC)
     lease = Lease("g", 1, 1, "t", 1, now, now)
     for program in (core().ack(lease), core().nack(lease, 0), core().extend(lease, 1)):

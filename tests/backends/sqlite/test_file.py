@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import aiosqlite
@@ -64,7 +65,7 @@ async def waits_for_the_disk(url: str, twin: str) -> set[str]:
     queue = fairlane.connect(url) if twin == "sync" else await fairlane.connect_async(url)
     found: dict[str, set[bool]] = {}
 
-    async def call(operation, *arguments):
+    async def call(operation: Any, *arguments: Any) -> Any:
         answer = getattr(queue, operation)(*arguments)
         answer = await answer if twin == "async" else answer
         writer = queue._executor._writer
@@ -93,14 +94,14 @@ async def waits_for_the_disk(url: str, twin: str) -> set[str]:
 
 
 class TestUrls:
-    def test_relative_and_absolute_paths(self, tmp_path, monkeypatch):
+    def test_relative_and_absolute_paths(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         assert locate("sqlite:///q.db", {}).path == tmp_path / "q.db"
         assert locate("sqlite:///data/q.db", {}).path == tmp_path / "data/q.db"
         assert locate(f"sqlite:///{tmp_path}/q.db", {}).path == tmp_path / "q.db"
 
     @pytest.mark.parametrize("name", ["a b.db", "a?b.db", "a#b.db", "a%b.db", "ü.db", "q&mode=ro.db", "a'b.db", "x:y"])
-    def test_escaped_names_are_names(self, tmp_path, name):
+    def test_escaped_names_are_names(self, tmp_path: Path, name: str) -> None:
         from urllib.parse import quote
 
         url = f"sqlite:///{tmp_path}/{quote(name)}"
@@ -109,7 +110,7 @@ class TestUrls:
         assert name in names_in(tmp_path)
 
     @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///%3Amemory%3A"])
-    def test_memory_is_refused_and_the_right_scheme_named(self, url):
+    def test_memory_is_refused_and_the_right_scheme_named(self, url: str) -> None:
         with pytest.raises(ConfigurationError, match="memory://"):
             fairlane.connect(url)
 
@@ -127,25 +128,25 @@ class TestUrls:
             ("sqlite:///q.db?mode=ro", "no option mode"),
         ],
     )
-    def test_mistakes_are_named(self, url, said):
+    def test_mistakes_are_named(self, url: str, said: Any) -> None:
         with pytest.raises(ConfigurationError, match=said):
             fairlane.connect(url)
 
-    def test_a_change_of_folder_does_not_move_the_queue(self, tmp_path, monkeypatch):
+    def test_a_change_of_folder_does_not_move_the_queue(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         with fairlane.connect("sqlite:///q.db", migrate=True) as queue:
             monkeypatch.chdir("/")
             queue.publish("g", 1)
             assert queue.inspect.queue().messages == 1
 
-    def test_options(self, url):
+    def test_options(self, url: str) -> None:
         with fairlane.connect(f"{url}?synchronous=normal", busy_timeout=3) as queue:
             queue.publish("g", 1)
             connection = queue._executor._writer._connection
             assert connection.execute("pragma synchronous").fetchone()[0] == 1
             assert connection.execute("pragma journal_mode").fetchone()[0] == "wal"
 
-    def test_durable_unless_told_otherwise(self, url):
+    def test_durable_unless_told_otherwise(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
             assert queue._executor._writer._connection.execute("pragma synchronous").fetchone()[0] == 2
@@ -159,11 +160,13 @@ class TestUrls:
             ("normal", set()),
         ],
     )
-    def test_only_a_claim_may_be_forgotten_in_a_power_failure(self, url, twin, synchronous, waiting):
+    def test_only_a_claim_may_be_forgotten_in_a_power_failure(
+        self, url: str, twin: str, synchronous: Any, waiting: Any
+    ) -> None:
         """Guards against the one connection that does both being left in the wrong state."""
         assert asyncio.run(waits_for_the_disk(f"{url}?synchronous={synchronous}", twin)) == waiting
 
-    def test_without_wal_every_operation_waits(self, url):
+    def test_without_wal_every_operation_waits(self, url: str) -> None:
         """A rollback journal that was not synced may leave a broken file behind."""
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
             other.execute("pragma journal_mode = delete").fetchall()
@@ -176,7 +179,7 @@ class TestUrls:
                 assert level_of(connection) == 2
                 assert connection.execute("pragma journal_mode").fetchone()[0] == "delete"
 
-    def test_an_old_sqlite_is_refused(self, url, monkeypatch):
+    def test_an_old_sqlite_is_refused(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(errors.sqlite3, "sqlite_version_info", (3, 34, 1))
         monkeypatch.setattr(errors.sqlite3, "sqlite_version", "3.34.1")
         with pytest.raises(ConfigurationError, match=r"3\.35 or newer.*3\.34\.1"):
@@ -195,26 +198,26 @@ class TestWrongFiles:
             connect()
         return raised.value
 
-    def test_a_missing_file_is_a_queue_that_is_not_there_and_stays_missing(self, tmp_path, twin):
+    def test_a_missing_file_is_a_queue_that_is_not_there_and_stays_missing(self, tmp_path: Path, twin: str) -> None:
         assert isinstance(self.refused(f"sqlite:///{tmp_path}/no.db", twin), SchemaNotReady)
         assert names_in(tmp_path) == []
 
-    def test_an_empty_or_foreign_database_is_a_queue_that_is_not_there(self, tmp_path, twin):
+    def test_an_empty_or_foreign_database_is_a_queue_that_is_not_there(self, tmp_path: Path, twin: str) -> None:
         (tmp_path / "empty.db").touch()
         with contextlib.closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
             foreign.execute("create table fairlane_settings (colour text)")
         for name in ("empty", "foreign"):
             assert isinstance(self.refused(f"sqlite:///{tmp_path}/{name}.db", twin), SchemaNotReady)
 
-    def test_a_missing_folder_is_named(self, tmp_path, twin):
+    def test_a_missing_folder_is_named(self, tmp_path: Path, twin: str) -> None:
         error = self.refused(f"sqlite:///{tmp_path}/nowhere/q.db", twin)
         assert isinstance(error, ConfigurationError)
         assert f"{tmp_path}/nowhere" in str(error)
 
-    def test_a_folder_is_not_a_file(self, tmp_path, twin):
+    def test_a_folder_is_not_a_file(self, tmp_path: Path, twin: str) -> None:
         assert "is a folder" in str(self.refused(f"sqlite:///{tmp_path}", twin))
 
-    def test_some_other_file_is_not_a_database(self, tmp_path, twin):
+    def test_some_other_file_is_not_a_database(self, tmp_path: Path, twin: str) -> None:
         (tmp_path / "letter.txt").write_text("Dear queue, " * 1000)
         error = self.refused(f"sqlite:///{tmp_path}/letter.txt", twin)
         assert isinstance(error, ConfigurationError)
@@ -222,7 +225,7 @@ class TestWrongFiles:
 
 
 @pytest.mark.parametrize("wrong", ["nowhere/q.db", "letter.txt", "."])
-def test_a_migration_says_the_same_of_wrong_files(tmp_path, wrong):
+def test_a_migration_says_the_same_of_wrong_files(tmp_path: Path, wrong: Any) -> None:
     (tmp_path / "letter.txt").write_text("Dear queue, " * 1000)
     with pytest.raises(ConfigurationError):
         migrate.upgrade(f"sqlite:///{tmp_path}/{wrong}")
@@ -242,7 +245,7 @@ def _as_nobody(url: str, result: multiprocessing.SimpleQueue) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")
 @pytest.mark.parametrize("rights", [(0o755, 0o444), (0o755, 0o644), (0o755, 0o000), (0o700, 0o644)])
-def test_a_file_that_may_not_be_written_is_a_typed_error(rights):
+def test_a_file_that_may_not_be_written_is_a_typed_error(rights: Any) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, url = Path(name), f"sqlite:///{name}/q.db"
         with fairlane.connect(url, migrate=True) as queue:
@@ -260,7 +263,7 @@ def test_a_file_that_may_not_be_written_is_a_typed_error(rights):
 
 
 class TestFullAndBusy:
-    def test_a_full_disk_is_backend_full_and_the_queue_still_drains(self, url):
+    def test_a_full_disk_is_backend_full_and_the_queue_still_drains(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             for number in range(20):
                 queue.publish(f"g{number}", "x" * 500)
@@ -277,7 +280,7 @@ class TestFullAndBusy:
             assert done == before
 
     @pytest.mark.parametrize("twin", ["sync", "async"])
-    def test_a_file_locked_for_good_is_unavailable_after_the_timeout(self, url, twin):
+    def test_a_file_locked_for_good_is_unavailable_after_the_timeout(self, url: str, twin: str) -> None:
         def publish() -> object:
             with fairlane.connect(url, busy_timeout=0.3) as queue:
                 return queue.publish("g", 1)
@@ -296,7 +299,7 @@ class TestFullAndBusy:
         with fairlane.connect(url) as queue:
             assert queue.publish("g", 1) == 1
 
-    def test_a_lock_that_ends_in_time_is_waited_for(self, url):
+    def test_a_lock_that_ends_in_time_is_waited_for(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None, check_same_thread=False)) as holder:
             holder.execute("begin immediate")
             timer = threading.Timer(0.3, lambda: holder.execute("commit"))
@@ -305,20 +308,20 @@ class TestFullAndBusy:
                 assert queue.publish("g", 1) == 1
             timer.join()
 
-    def test_looking_is_not_held_up_by_a_writer(self, url):
+    def test_looking_is_not_held_up_by_a_writer(self, url: str) -> None:
         with fairlane.connect(url) as queue, contextlib.closing(sqlite3.connect(path_of(url))) as holder:
             queue.publish("g", 1)
             holder.execute("begin immediate")
             assert queue.inspect.queue().messages == 1
 
-    def test_a_queue_dropped_under_a_transport_is_not_there(self, url):
+    def test_a_queue_dropped_under_a_transport_is_not_there(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
             migrate.downgrade(url, revision="base")
             with pytest.raises(SchemaNotReady):
                 queue.publish("g", 2)
 
-    def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_anew(self, url):
+    def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_anew(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
             writer = queue._executor._writer
@@ -330,7 +333,7 @@ class TestFullAndBusy:
             queue.publish("g", 3)
 
 
-def _move_away(path, then):
+def _move_away(path: Any, then: Any) -> None:
     for each in Path(path).parent.glob(f"{Path(path).name}*"):
         each.unlink()
     if then == "another file comes in its place":
@@ -340,15 +343,15 @@ def _move_away(path, then):
 class Face:
     """Either twin as blocking calls."""
 
-    def __init__(self, url, twin):
+    def __init__(self, url: str, twin: str) -> None:
         self._runner = asyncio.Runner() if twin == "async" else None
         self._call = self._runner.run if self._runner else lambda result: result
         self._transport = self._call(fairlane.connect_async(url)) if self._runner else fairlane.connect(url)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return lambda *arguments: self._call(getattr(self._transport, name)(*arguments))
 
-    def end(self):
+    def end(self) -> None:
         self.close()
         if self._runner:
             self._runner.close()
@@ -356,7 +359,9 @@ class Face:
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 @pytest.mark.parametrize("then", ["nothing comes in its place", "another file comes in its place"])
-def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(url, twin, then, monkeypatch):
+def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(
+    url: str, twin: str, then: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It lives on for whoever has it open; a message published into it would never be seen again."""
     monkeypatch.setattr(connections, "CHECK_INTERVAL", 0)  # else only what is published a moment later
     queue = Face(url, twin)
@@ -389,7 +394,7 @@ class Broken:
     def close(self) -> None: ...
 
 
-def test_a_closed_transport_opens_nothing(url):
+def test_a_closed_transport_opens_nothing(url: str) -> None:
     queue = fairlane.connect(url)
     executor = queue._executor
     queue.close()
@@ -409,7 +414,7 @@ def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: m
     result.put((lease.group_id, id(own) != parents))
 
 
-def test_a_forked_child_opens_its_own_connection(url, monkeypatch):
+def test_a_forked_child_opens_its_own_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.backends.shared.forks.FORK_TIMEOUT", 0.1)
     context = multiprocessing.get_context("fork")
     with fairlane.connect(url) as queue:
@@ -440,7 +445,7 @@ def _refused(queue: fairlane.SqliteTransport, result: multiprocessing.SimpleQueu
 
 
 class TestGivenConnection:
-    def test_a_forked_child_is_refused(self, url):
+    def test_a_forked_child_is_refused(self, url: str) -> None:
         context = multiprocessing.get_context("fork")
         result = context.SimpleQueue()
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
@@ -451,7 +456,7 @@ class TestGivenConnection:
             child.join(10)
             queue.publish("g", 2)
 
-    def test_operations_join_the_transaction_of_the_application(self, url):
+    def test_operations_join_the_transaction_of_the_application(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
             queue = fairlane.SqliteTransport(mine)
             mine.execute("create table orders (id)")
@@ -465,7 +470,7 @@ class TestGivenConnection:
         with fairlane.connect(url) as other:
             assert other.claim("w", 30).event == 2
 
-    def test_with_python_s_own_transactions_the_application_commits(self, url):
+    def test_with_python_s_own_transactions_the_application_commits(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url))) as mine:
             queue = fairlane.SqliteTransport(mine)
             queue.publish("g", 1)
@@ -477,7 +482,7 @@ class TestGivenConnection:
             assert queue.claim("w", 30).seq == lease.seq
             mine.commit()
 
-    def test_rows_of_the_application_s_factory(self, url):
+    def test_rows_of_the_application_s_factory(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
             mine.row_factory = sqlite3.Row
             queue = fairlane.SqliteTransport(mine)
@@ -488,7 +493,7 @@ class TestGivenConnection:
             with pytest.raises(ConfigurationError, match="text_factory"):
                 fairlane.SqliteTransport(mine)
 
-    def test_a_busy_connection_leaves_no_transaction_of_ours(self, url):
+    def test_a_busy_connection_leaves_no_transaction_of_ours(self, url: str) -> None:
         with (
             contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as holder,
             contextlib.closing(sqlite3.connect(path_of(url), timeout=0.1)) as mine,
@@ -501,13 +506,13 @@ class TestGivenConnection:
                 queue.claim("w", 30)
             assert not mine.in_transaction
 
-    def test_something_else_is_refused(self, url):
+    def test_something_else_is_refused(self, url: str) -> None:
         with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection"):
             fairlane.SqliteTransport("sqlite:///q.db")
         with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
             fairlane.AsyncSqliteTransport("sqlite:///q.db")
 
-    def test_one_that_is_closed_or_of_another_thread_is_a_typed_error(self, url):
+    def test_one_that_is_closed_or_of_another_thread_is_a_typed_error(self, url: str) -> None:
         mine = sqlite3.connect(path_of(url))
         queue = fairlane.SqliteTransport(mine)
         with concurrent.futures.ThreadPoolExecutor() as threads, pytest.raises(ConfigurationError, match="same_thread"):
@@ -517,7 +522,7 @@ class TestGivenConnection:
             with pytest.raises(ConfigurationError, match="keep it open"):
                 call()
 
-    async def test_one_of_aiosqlite_that_is_closed_is_a_typed_error(self, url):
+    async def test_one_of_aiosqlite_that_is_closed_is_a_typed_error(self, url: str) -> None:
         async with aiosqlite.connect(path_of(url)) as mine:
             queue = fairlane.AsyncSqliteTransport(mine)
             await queue.publish("g", 1)
@@ -525,7 +530,7 @@ class TestGivenConnection:
             with pytest.raises(ConfigurationError, match="keep it open"):
                 await call
 
-    async def test_aiosqlite(self, url):
+    async def test_aiosqlite(self, url: str) -> None:
         async with aiosqlite.connect(path_of(url), isolation_level=None) as mine:
             queue = fairlane.AsyncSqliteTransport(mine)
             await mine.execute("begin")
@@ -542,7 +547,7 @@ class TestGivenConnection:
 
 
 class TestAsync:
-    async def test_cancelled_calls_leave_the_connection_whole(self, url):
+    async def test_cancelled_calls_leave_the_connection_whole(self, url: str) -> None:
         async with await fairlane.connect_async(url) as queue:
             for number in range(200):
                 await queue.publish(f"g{number}", number)
@@ -560,7 +565,7 @@ class TestAsync:
             assert status.messages == 200 - len(leases)
             assert status.ready + status.in_flight == status.messages
 
-    async def test_the_first_caller_may_be_cancelled_while_the_file_is_opened(self, url):
+    async def test_the_first_caller_may_be_cancelled_while_the_file_is_opened(self, url: str) -> None:
         async with await fairlane.connect_async(url) as queue:
             reader, read = queue._executor._reader, Call(QUEUE_STATUS, {})
             first = asyncio.create_task(reader.run(Statement.of("select 1", QUEUE_STATUS), read))
@@ -569,7 +574,7 @@ class TestAsync:
             first.cancel()
             assert [tuple(row) for row in await second] == [(2,)]
 
-    def test_a_program_that_forgot_to_close_ends(self, url):
+    def test_a_program_that_forgot_to_close_ends(self, url: str) -> None:
         program = (
             "import asyncio, sys, fairlane\n"
             "async def main():\n"

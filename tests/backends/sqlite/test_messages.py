@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 import pytest
 
@@ -12,20 +13,20 @@ EVENTS = ["0", '""', "[]", "null", '"\\u0000"', "'", '{"a":"it\'\'s"}', "1" * 43
           '"' + "z" * 100_000 + '"']  # fmt: skip
 
 
-def test_groups_are_compared_byte_for_byte(db):
+def test_groups_are_compared_byte_for_byte(db: Any) -> None:
     for group_id in IDS:
         db.publish(group_id)
     assert sorted(db.line()) == sorted(IDS)
 
 
-def test_ids_come_back_as_text(db):
+def test_ids_come_back_as_text(db: Any) -> None:
     for group_id in IDS:
         db.publish(group_id)
     kinds = db.rows("select distinct typeof(group_id) from q_messages union select typeof(group_id) from q_groups")
     assert kinds == [("text",)]
 
 
-def test_events_come_back_as_they_were(db):
+def test_events_come_back_as_they_were(db: Any) -> None:
     for event in EVENTS:
         db.publish("g", event)
     for event in EVENTS:
@@ -34,7 +35,7 @@ def test_events_come_back_as_they_were(db):
         assert db.ack(lease)
 
 
-def test_messages_of_a_group_come_in_order_and_one_at_a_time(db):
+def test_messages_of_a_group_come_in_order_and_one_at_a_time(db: Any) -> None:
     for event in ("1", "2", "3"):
         db.publish("g", event)
     for event in ("1", "2", "3"):
@@ -48,7 +49,7 @@ def test_messages_of_a_group_come_in_order_and_one_at_a_time(db):
     assert db.claim() is None
 
 
-def test_a_drained_queue_leaves_nothing_behind_and_never_uses_a_seq_again(db):
+def test_a_drained_queue_leaves_nothing_behind_and_never_uses_a_seq_again(db: Any) -> None:
     seqs = [db.publish(f"g{number % 7}", dedup_id=f"d{number}") for number in range(50)]
     while (lease := db.claim()) is not None:
         db.ack(lease)
@@ -57,7 +58,7 @@ def test_a_drained_queue_leaves_nothing_behind_and_never_uses_a_seq_again(db):
     assert seqs == sorted(set(seqs))
 
 
-def test_the_priority_of_a_group_is_that_of_the_publish_that_made_it(db):
+def test_the_priority_of_a_group_is_that_of_the_publish_that_made_it(db: Any) -> None:
     db.publish("g", priority=3)
     db.publish("g", priority=0)
     lease = db.must_claim(floor=3)
@@ -69,7 +70,7 @@ def test_the_priority_of_a_group_is_that_of_the_publish_that_made_it(db):
     assert db.claim(floor=1) is not None
 
 
-def test_floors_are_exact(db):
+def test_floors_are_exact(db: Any) -> None:
     for priority in range(5):
         db.publish(f"p{priority}", priority=priority)
     for floor in (4, 3, 2, 1, 0):
@@ -77,7 +78,7 @@ def test_floors_are_exact(db):
         assert db.claim(floor=floor) is None
 
 
-def test_a_dedup_id_adds_nothing_while_its_message_is_there(db):
+def test_a_dedup_id_adds_nothing_while_its_message_is_there(db: Any) -> None:
     seq = db.publish("g", "1", dedup_id="d")
     assert db.publish("g", "2", dedup_id="d") == seq
     assert db.publish("elsewhere", "2", 3, dedup_id="d") == seq
@@ -90,11 +91,11 @@ def test_a_dedup_id_adds_nothing_while_its_message_is_there(db):
     assert db.rows("select group_id, event from q_messages") == [("elsewhere", "3")]
 
 
-def test_dedup_ids_are_compared_byte_for_byte(db):
+def test_dedup_ids_are_compared_byte_for_byte(db: Any) -> None:
     assert len({db.publish("g", dedup_id=each) for each in ("d", "D", "d ", "1", "01", "x'64'")}) == 6
 
 
-def test_a_late_worker_changes_nothing(db):
+def test_a_late_worker_changes_nothing(db: Any) -> None:
     db.publish("g", "1")
     db.publish("g", "2")
     late = db.must_claim(visibility=1)
@@ -110,7 +111,7 @@ def test_a_late_worker_changes_nothing(db):
     assert not db.ack(holder)
 
 
-def test_the_token_decides_and_not_the_clock(db):
+def test_the_token_decides_and_not_the_clock(db: Any) -> None:
     db.publish("g", "1")
     lease = db.must_claim(visibility=1)
     db.now += 3600_000_000
@@ -122,7 +123,7 @@ def test_the_token_decides_and_not_the_clock(db):
     assert db.ack(lease)
 
 
-def test_a_token_without_its_group_is_nothing(db):
+def test_a_token_without_its_group_is_nothing(db: Any) -> None:
     db.publish("a")
     db.publish("b")
     lease, other = db.must_claim(), db.must_claim()
@@ -133,14 +134,14 @@ def test_a_token_without_its_group_is_nothing(db):
     assert db.ack(other)
 
 
-def test_extend_after_nack_is_refused(db):
+def test_extend_after_nack_is_refused(db: Any) -> None:
     db.publish("g")
     lease = db.must_claim()
     db.nack(lease)
     assert db.extend(lease) is None
 
 
-def test_a_parked_group_waits_as_a_whole(db):
+def test_a_parked_group_waits_as_a_whole(db: Any) -> None:
     db.publish("g", "1")
     db.publish("g", "2")
     db.publish("h", "3")
@@ -152,7 +153,7 @@ def test_a_parked_group_waits_as_a_whole(db):
     assert (lease["event"], lease["attempts"]) == ("1", 2)
 
 
-def test_deleting_a_poisonous_head_by_hand_frees_its_group(db):
+def test_deleting_a_poisonous_head_by_hand_frees_its_group(db: Any) -> None:
     db.publish("g", "1")
     db.publish("g", "2")
     db.nack(db.must_claim(), delay=3600)
@@ -164,7 +165,7 @@ def test_deleting_a_poisonous_head_by_hand_frees_its_group(db):
     assert db.rows("select * from q_groups") == []
 
 
-def test_deleting_messages_by_hand_keeps_the_rest_in_order(db):
+def test_deleting_messages_by_hand_keeps_the_rest_in_order(db: Any) -> None:
     for number in range(9):
         db.publish("g" if number % 2 else "h", str(number))
     leased = db.must_claim()
@@ -190,7 +191,7 @@ def test_deleting_messages_by_hand_keeps_the_rest_in_order(db):
         {"dedup_id": b"d"},
     ],
 )
-def test_what_no_client_would_send_is_refused(db, wrong):
+def test_what_no_client_would_send_is_refused(db: Any, wrong: Any) -> None:
     if db.dialect == "rqlite" and wrong.get("dedup_id", wrong.get("group_id")) == b"d":
         pytest.skip("behind the letter that rqlite's texts travel with, this is text")
     values = {"group_id": "g", "event": "1", "priority": 0, "dedup_id": None, **wrong}
@@ -200,7 +201,7 @@ def test_what_no_client_would_send_is_refused(db, wrong):
     assert db.publish("g") == 1
 
 
-def test_two_queues_in_one_file_never_touch(db):
+def test_two_queues_in_one_file_never_touch(db: Any) -> None:
     from tests.backends.sqlite.database import install
 
     install(db.connection, db.dialect, queue="r")
@@ -209,7 +210,7 @@ def test_two_queues_in_one_file_never_touch(db):
     assert db.rows("select ready, messages from r_queue_status") == [(0, 0)]
 
 
-def test_the_views_show_what_is_there(db):
+def test_the_views_show_what_is_there(db: Any) -> None:
     db.now = None
     for name in ("ready", "leased", "parked"):
         db.publish(name, priority=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -25,21 +26,21 @@ def leased(db: Database, count: int, messages: int = 2) -> list[dict]:
     return leases
 
 
-def test_groups_acked_within_one_tick_keep_the_order_of_their_acks(db):
+def test_groups_acked_within_one_tick_keep_the_order_of_their_acks(db: Any) -> None:
     leases = leased(db, 300)
     for lease in leases:
         assert db.ack(lease)
     assert db.line() == [lease["group_id"] for lease in leases]
 
 
-def test_groups_given_back_within_one_tick_keep_the_order_of_their_nacks(db):
+def test_groups_given_back_within_one_tick_keep_the_order_of_their_nacks(db: Any) -> None:
     leases = leased(db, 300, messages=1)
     for lease in leases:
         assert db.nack(lease)
     assert db.line() == [lease["group_id"] for lease in leases]
 
 
-def test_a_group_given_back_is_claimable_at_once_and_the_last_in_line(db):
+def test_a_group_given_back_is_claimable_at_once_and_the_last_in_line(db: Any) -> None:
     first, second = leased(db, 2)
     db.nack(first)
     db.ack(second)
@@ -48,7 +49,7 @@ def test_a_group_given_back_is_claimable_at_once_and_the_last_in_line(db):
     assert db.must_claim()["group_id"] == second["group_id"]
 
 
-def test_equal_leases_that_run_out_come_back_in_the_order_of_their_claims(db):
+def test_equal_leases_that_run_out_come_back_in_the_order_of_their_claims(db: Any) -> None:
     names = shuffled(300)
     for name in names:
         db.publish(name)
@@ -59,7 +60,7 @@ def test_equal_leases_that_run_out_come_back_in_the_order_of_their_claims(db):
     assert db.line() == names
 
 
-def test_equal_delays_end_in_the_order_of_their_nacks(db):
+def test_equal_delays_end_in_the_order_of_their_nacks(db: Any) -> None:
     leases = leased(db, 300, messages=1)
     for lease in leases:
         db.nack(lease, delay=10)
@@ -68,7 +69,7 @@ def test_equal_delays_end_in_the_order_of_their_nacks(db):
     assert db.line() == [lease["group_id"] for lease in leases]
 
 
-def test_who_ran_out_comes_before_who_was_acked_in_the_same_tick(db):
+def test_who_ran_out_comes_before_who_was_acked_in_the_same_tick(db: Any) -> None:
     for name in ("b", "a"):
         for _ in range(2):
             db.publish(name)
@@ -80,7 +81,7 @@ def test_who_ran_out_comes_before_who_was_acked_in_the_same_tick(db):
     assert db.line() == ["b", "a"]
 
 
-def test_a_full_tick_makes_no_group_wait(db):
+def test_a_full_tick_makes_no_group_wait(db: Any) -> None:
     count = db.tick + 50 if db.tick <= 1000 else 200
     leases = leased(db, count)
     for lease in leases:
@@ -91,7 +92,7 @@ def test_a_full_tick_makes_no_group_wait(db):
     assert line[:kept] == [lease["group_id"] for lease in leases[:kept]]
 
 
-def test_after_a_full_tick_the_next_one_is_in_order_again(db):
+def test_after_a_full_tick_the_next_one_is_in_order_again(db: Any) -> None:
     for lease in leased(db, 1100 if db.tick == 1000 else 100, messages=1):
         db.nack(lease)
     db.now += db.tick
@@ -101,7 +102,7 @@ def test_after_a_full_tick_the_next_one_is_in_order_again(db):
     assert db.line()[-20:] == [lease["group_id"] for lease in reversed(again)]
 
 
-def test_many_delays_that_end_together_leave_acks_of_that_moment_claimable(db):
+def test_many_delays_that_end_together_leave_acks_of_that_moment_claimable(db: Any) -> None:
     leases = leased(db, 1100 if db.tick == 1000 else 100)
     for lease in leases[1:]:
         db.nack(lease, delay=10)
@@ -111,7 +112,7 @@ def test_many_delays_that_end_together_leave_acks_of_that_moment_claimable(db):
 
 
 @pytest.mark.parametrize("visibility", [0.0004, 0.001, 0.0015, 0.05, 0.1, 1.0, 1.23456, 30, 43200])
-def test_a_lease_never_ends_early_and_at_most_two_ticks_late(db, visibility):
+def test_a_lease_never_ends_early_and_at_most_two_ticks_late(db: Any, visibility: Any) -> None:
     db.publish("g")
     began = db.now
     lease = db.must_claim(visibility)
@@ -126,7 +127,7 @@ def test_a_lease_never_ends_early_and_at_most_two_ticks_late(db, visibility):
     assert db.must_claim()["attempts"] == 2
 
 
-def test_a_new_group_goes_before_those_served_within_the_head_start(db):
+def test_a_new_group_goes_before_those_served_within_the_head_start(db: Any) -> None:
     """It is one second."""
     first, second, third = leased(db, 3)
     db.ack(first)
@@ -139,7 +140,7 @@ def test_a_new_group_goes_before_those_served_within_the_head_start(db):
     assert db.line() == [first["group_id"], "z", "m", "a", second["group_id"], third["group_id"]]
 
 
-def test_new_groups_of_one_tick_keep_their_order_behind_those_served_then(db):
+def test_new_groups_of_one_tick_keep_their_order_behind_those_served_then(db: Any) -> None:
     leases = leased(db, 20)
     for lease in reversed(leases):
         db.ack(lease)
@@ -154,7 +155,7 @@ def test_new_groups_of_one_tick_keep_their_order_behind_those_served_then(db):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_with_always_a_new_group_goes_before_every_served_one(dialect):
+def test_with_always_a_new_group_goes_before_every_served_one(dialect: Any) -> None:
     db = Database(dialect, "always")
     served = leased(db, 3)
     for lease in served:
@@ -166,7 +167,7 @@ def test_with_always_a_new_group_goes_before_every_served_one(dialect):
     db.close()
 
 
-def test_without_a_head_start_a_new_group_goes_by_the_time_of_its_first_publish(by_arrival):
+def test_without_a_head_start_a_new_group_goes_by_the_time_of_its_first_publish(by_arrival: Any) -> None:
     served = leased(by_arrival, 3)
     by_arrival.ack(served[0])
     for name in ("z", "m", "a"):
@@ -179,14 +180,14 @@ def test_without_a_head_start_a_new_group_goes_by_the_time_of_its_first_publish(
     assert by_arrival.line() == [first, "z", "m", "a", second, "y", third]
 
 
-def test_without_a_head_start_new_groups_of_one_tick_keep_the_order_of_their_publishes(by_arrival):
+def test_without_a_head_start_new_groups_of_one_tick_keep_the_order_of_their_publishes(by_arrival: Any) -> None:
     names = shuffled(300)
     for name in names:
         by_arrival.publish(name)
     assert by_arrival.line() == names
 
 
-def test_a_clock_that_was_set_back_a_little_keeps_the_order(db):
+def test_a_clock_that_was_set_back_a_little_keeps_the_order(db: Any) -> None:
     leases = leased(db, 20)
     for lease in leases[:10]:
         db.ack(lease)
@@ -200,7 +201,7 @@ def test_a_clock_that_was_set_back_a_little_keeps_the_order(db):
     assert [name for name in line if name in names[10:]] == names[10:]
 
 
-def test_the_real_clock_is_that_of_the_machine():
+def test_the_real_clock_is_that_of_the_machine() -> None:
     import time
 
     db = Database("sqlite")

@@ -13,7 +13,7 @@ from tests.backends.sqlite.database import OPERATIONS, Database, text_of
 
 
 @pytest.fixture(params=["fresh", "analysed", "stale"])
-def filled(request, db):
+def filled(request: Any, db: Any) -> Any:
     """A queue with and without statistics; the stale ones are of a time when there was next to nothing in it."""
     if request.param == "stale":
         db.publish("only", priority=4)
@@ -35,7 +35,7 @@ def plan(db: Database, operation: str, floor: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("floor", range(5))
-def test_a_claim_finds_its_group_in_the_index_of_its_floor(filled, floor):
+def test_a_claim_finds_its_group_in_the_index_of_its_floor(filled: Any, floor: Any) -> None:
     steps = plan(filled, "claim", floor)
     assert any(
         re.match(rf"SEARCH q_groups USING .*INDEX q_groups_floor_{floor} \(ready_at<\?\)", each) for each in steps
@@ -45,7 +45,7 @@ def test_a_claim_finds_its_group_in_the_index_of_its_floor(filled, floor):
 
 
 @pytest.mark.parametrize("operation", ["publish", "claim", "ack", "nack", "extend"])
-def test_an_operation_scans_no_table(filled, operation):
+def test_an_operation_scans_no_table(filled: Any, operation: Any) -> None:
     for floor in range(5):
         for step in plan(filled, operation, floor):
             assert not re.match(r"SCAN q_", step), step
@@ -62,7 +62,7 @@ def steps_of(db: Database, act: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("statistics", ["none", "good", "stale"])
 @pytest.mark.parametrize("crowd", ["ready", "parked", "leased", "low"])
-def test_the_cost_does_not_grow_with_the_queue(db, crowd, statistics):
+def test_the_cost_does_not_grow_with_the_queue(db: Any, crowd: Any, statistics: Any) -> None:
     floor = 3 if crowd == "low" else 0
 
     def add(start: int, end: int) -> None:
@@ -102,17 +102,17 @@ def test_the_cost_does_not_grow_with_the_queue(db, crowd, statistics):
     assert many <= few * 1.3
 
 
-def test_looking_at_one_group_reads_only_that_group(filled):
+def test_looking_at_one_group_reads_only_that_group(filled: Any) -> None:
     steps = plan(filled, "message_status")
     assert any(re.match(r"SEARCH m USING PRIMARY KEY \(group_id=\?\)", each) for each in steps), steps
 
 
-def test_looking_at_the_line_stops_at_the_limit(filled):
+def test_looking_at_the_line_stops_at_the_limit(filled: Any) -> None:
     steps = plan(filled, "group_status")
     assert any("SCAN line USING COVERING INDEX q_groups_floor_0" in each for each in steps), steps
     assert not any("TEMP B-TREE" in each for each in steps)
 
 
-def test_every_operation_has_a_plan(filled):
+def test_every_operation_has_a_plan(filled: Any) -> None:
     for operation in OPERATIONS:
         assert plan(filled, operation) or operation == "publish"

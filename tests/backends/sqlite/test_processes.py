@@ -7,6 +7,7 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def work(url: str, seed: int, log: str, start: multiprocessing.Barrier) -> None:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
-def test_nothing_is_lost_doubled_or_out_of_order(tmp_path, synchronous):
+def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, synchronous: Any) -> None:
     url = f"sqlite:///{tmp_path}/q.db?synchronous={synchronous}"
     migrate.upgrade(url)
     context = multiprocessing.get_context("spawn")
@@ -103,7 +104,7 @@ def migrating(url: str, barrier: multiprocessing.Barrier) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_eight_processes_migrate_an_empty_file_at_once(tmp_path):
+def test_eight_processes_migrate_an_empty_file_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(8)

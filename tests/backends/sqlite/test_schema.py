@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,14 +53,14 @@ def golden(name: str, dump: str) -> str:
 
 
 @pytest.mark.parametrize("head_start", ["1", "always"])
-def test_the_schema_is_the_golden_one(path, head_start):
+def test_the_schema_is_the_golden_one(path: Any, head_start: Any) -> None:
     migrate.upgrade(f"sqlite:///{path}", queue="lane_under_test", head_start=head_start)
     dump = catalogue(path)
     assert dump == golden(f"sqlite_{head_start}.sql", dump)
 
 
 @pytest.mark.parametrize("dialect", ["libsql", "rqlite"])
-def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect):
+def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect: Any) -> None:
     names = {"queue": "lane_under_test", "head_start": "1", "revision": "0001", "serves": "0001"}
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         for file in FILES:
@@ -69,7 +70,7 @@ def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect):
     assert dump == golden(f"{dialect}.sql", dump)
 
 
-def test_up_down_up_leaves_the_same_and_down_leaves_nothing(path):
+def test_up_down_up_leaves_the_same_and_down_leaves_nothing(path: Any) -> None:
     url = f"sqlite:///{path}"
     migrate.upgrade(url)
     first = catalogue(path)
@@ -82,7 +83,7 @@ def test_up_down_up_leaves_the_same_and_down_leaves_nothing(path):
     assert catalogue(path) == first
 
 
-def test_an_upgrade_of_a_used_queue_keeps_its_messages_and_leases(path):
+def test_an_upgrade_of_a_used_queue_keeps_its_messages_and_leases(path: Any) -> None:
     url = f"sqlite:///{path}"
     migrate.upgrade(url)
     with fairlane.connect(url) as queue:
@@ -96,7 +97,7 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages_and_leases(path):
         assert queue.claim("w", 30, 3).event == 1
 
 
-def test_two_queues_and_an_application_in_one_file_never_touch(path):
+def test_two_queues_and_an_application_in_one_file_never_touch(path: Any) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
         mine.execute("create table messages (id)")
         mine.execute("create table alembic_version (version_num)")
@@ -118,7 +119,7 @@ def test_two_queues_and_an_application_in_one_file_never_touch(path):
 
 
 @pytest.mark.parametrize("head_start", ["1", "always"])
-def test_the_offline_script_gives_the_same_as_a_migration(path, tmp_path, head_start):
+def test_the_offline_script_gives_the_same_as_a_migration(path: Any, tmp_path: Path, head_start: Any) -> None:
     migrate.upgrade(f"sqlite:///{path}", queue="lane", head_start=head_start)
     script = migrate.script("sqlite:///nowhere.db", queue="lane", head_start=head_start)
     by_hand = tmp_path / "by_hand.db"
@@ -130,7 +131,7 @@ def test_the_offline_script_gives_the_same_as_a_migration(path, tmp_path, head_s
         queue.ack(queue.claim("w", 30))
 
 
-def test_a_failed_migration_leaves_nothing_behind(path):
+def test_a_failed_migration_leaves_nothing_behind(path: Any) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
         mine.execute("create view fairlane_message_status as select 1 as mine")
         mine.execute("create table fairlane_groups (mine)")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
 
-def test_a_claim_applied_twice_is_one_lease(resent):
+
+def test_a_claim_applied_twice_is_one_lease(resent: Any) -> None:
     for name in ("a", "b"):
         resent.publish(name)
     first = resent.claim(token="t")
@@ -14,14 +16,14 @@ def test_a_claim_applied_twice_is_one_lease(resent):
     assert resent.must_claim()["group_id"] == "b"
 
 
-def test_a_claim_applied_twice_on_different_floors_is_one_lease(resent):
+def test_a_claim_applied_twice_on_different_floors_is_one_lease(resent: Any) -> None:
     resent.publish("low")
     resent.publish("high", priority=3)
     first = resent.claim(token="t")
     assert resent.claim(token="t", floor=3) == first
 
 
-def test_a_claim_applied_again_after_its_lease_ran_out_renews_it(resent):
+def test_a_claim_applied_again_after_its_lease_ran_out_renews_it(resent: Any) -> None:
     resent.publish("a")
     first = resent.claim(visibility=1, token="t")
     resent.now += 5_000_000
@@ -31,7 +33,7 @@ def test_a_claim_applied_again_after_its_lease_ran_out_renews_it(resent):
     assert resent.claim() is None
 
 
-def test_a_claim_applied_again_after_somebody_took_over_does_not_touch_his_lease(resent):
+def test_a_claim_applied_again_after_somebody_took_over_does_not_touch_his_lease(resent: Any) -> None:
     resent.publish("a")
     resent.claim(visibility=1, token="late")
     resent.now += 5_000_000
@@ -40,14 +42,14 @@ def test_a_claim_applied_again_after_somebody_took_over_does_not_touch_his_lease
     assert resent.ack(holder)
 
 
-def test_an_extend_keeps_a_repeated_claim_from_shortening_the_lease(resent):
+def test_an_extend_keeps_a_repeated_claim_from_shortening_the_lease(resent: Any) -> None:
     resent.publish("a")
     lease = resent.claim(visibility=1, token="t")
     ends = resent.extend(lease, 60)
     assert resent.claim(visibility=1, token="t")["expires_at"] == ends
 
 
-def test_ack_nack_and_extend_applied_twice_harm_nobody(resent):
+def test_ack_nack_and_extend_applied_twice_harm_nobody(resent: Any) -> None:
     resent.publish("a", "1")
     resent.publish("a", "2")
     lease = resent.must_claim()
@@ -62,7 +64,7 @@ def test_ack_nack_and_extend_applied_twice_harm_nobody(resent):
     assert resent.must_claim()["event"] == "2"
 
 
-def test_a_publish_applied_twice_is_one_message(resent):
+def test_a_publish_applied_twice_is_one_message(resent: Any) -> None:
     values = {"group_id": "g", "event": "1", "priority": 0, "dedup_id": "d", "call_id": "c"}
     assert resent.call("publish", **values) == resent.call("publish", **values)
     assert resent.rows("select count(*) from q_messages") == [(1,)]
@@ -72,7 +74,7 @@ def test_a_publish_applied_twice_is_one_message(resent):
     assert resent.claim() is None
 
 
-def test_a_claim_that_comes_once_more_after_its_ack_lends_its_token_to_no_other_message(resent):
+def test_a_claim_that_comes_once_more_after_its_ack_lends_its_token_to_no_other_message(resent: Any) -> None:
     """Guards against a fence of the token alone: the late claim leases the next message under the same token, and the
     first lease, acked again after a lost answer, would finish a message that nobody has seen."""
     resent.publish("g", '"A"')

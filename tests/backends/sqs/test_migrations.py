@@ -1,6 +1,10 @@
 """A migration of SQS makes the queue, tags it, and leaves one that is there as it is."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,26 +20,26 @@ VARIABLE = "FAIRLANE_TEST_SQS_URL"
 
 
 @pytest.fixture
-def url():
+def url() -> Any:
     require_server(None if os.environ.get(VARIABLE) else f"{VARIABLE} is not set")
     return os.environ[VARIABLE]
 
 
 @pytest.fixture
-def client(url):
+def client(url: str) -> Iterator[Any]:
     made = make_client(parse(url, {}))
     yield made
     made.close()
 
 
 @pytest.fixture
-def name(url):
+def name(url: str) -> Iterator[Any]:
     fresh = Queues.fresh_name()
     yield fresh
     migrate.downgrade(url, queue=fresh, revision="base")
 
 
-def test_a_queue_is_made_with_the_documented_attributes_and_goes_with_base(url, client, name):
+def test_a_queue_is_made_with_the_documented_attributes_and_goes_with_base(url: str, client: Any, name: str) -> None:
     migrate.upgrade(url, queue=name)
     migrate.upgrade(url, queue=name)
     where = client.get_queue_url(QueueName=f"{name}.fifo")["QueueUrl"]
@@ -47,7 +51,9 @@ def test_a_queue_is_made_with_the_documented_attributes_and_goes_with_base(url, 
         client.get_queue_url(QueueName=f"{name}.fifo")
 
 
-def test_a_queue_that_somebody_made_keeps_its_attributes_and_is_ready_once_tagged(url, client, name):
+def test_a_queue_that_somebody_made_keeps_its_attributes_and_is_ready_once_tagged(
+    url: str, client: Any, name: str
+) -> None:
     attributes = {"FifoQueue": "true", "VisibilityTimeout": "77"}
     where = client.create_queue(QueueName=f"{name}.fifo", Attributes=attributes)["QueueUrl"]
     with pytest.raises(SchemaNotReady):
@@ -58,13 +64,13 @@ def test_a_queue_that_somebody_made_keeps_its_attributes_and_is_ready_once_tagge
     fairlane.connect(url, name).close()
 
 
-def test_a_head_start_is_refused(url, name):
+def test_a_head_start_is_refused(url: str, name: str) -> None:
     for choice in (1, "always"):
         with pytest.raises((UnsupportedByBackend, ConfigurationError)):
             migrate.upgrade(url, queue=name, head_start=choice)
 
 
-def test_the_command_line_says_what_the_figures_are_worth(url, name):
+def test_the_command_line_says_what_the_figures_are_worth(url: str, name: str) -> None:
     fairlane_cli("migrate", "--url", url, "--queue", name).ok()
     shown = fairlane_cli("stats", "--url", url, "--queue", name).ok()
     assert "None" not in shown.out

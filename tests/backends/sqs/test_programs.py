@@ -1,6 +1,9 @@
 """The programs of SQS against answers that a test server does not give."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -12,18 +15,18 @@ from fairlane.backends.sqs.core import SqsCore
 from fairlane.program import run
 
 
-def refused(code):
+def refused(code: Any) -> Any:
     return ClientError({"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "x")
 
 
 class Script:
     """Answers requests in turn, and keeps them."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked = []
 
-    def __call__(self, request):
+    def __call__(self, request: Any) -> Any:
         self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -32,24 +35,24 @@ class Script:
 
 
 @pytest.fixture
-def core(monkeypatch):
+def core(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("fairlane.program.time.sleep", lambda seconds: None)
     return SqsCore("q")
 
 
-def lease(end):
+def lease(end: Any) -> Any:
     now = datetime.now(UTC)
     return Lease("g", 1, 5, sqs_wire.token_of("handle", "g", 5, end), 1, now, now)
 
 
-def unanswered(reason, *, uncertain):
+def unanswered(reason: Any, *, uncertain: Any) -> Any:
     return Unanswered("sqs", "host", reason, uncertain=uncertain, seconds=1.0, pauses=Pauses(0.01, 0.01))
 
 
 LOST = unanswered("the answer was lost", uncertain=True)
 
 
-def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id(core):
+def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id(core: Any) -> None:
     script = Script(LOST, {"SequenceNumber": "9"})
     assert run(core.publish("g", "1", 0, None), script) == 9
     assert script.asked[0] == script.asked[1]
@@ -60,26 +63,26 @@ def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id
 
 
 @pytest.mark.parametrize("operation", [SqsCore.ack, lambda c, x: c.nack(x, 0), lambda c, x: c.extend(x, 30)])
-def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core, operation):
+def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core: Any, operation: Any) -> None:
     script = Script(LOST)
     with pytest.raises(BackendUnavailable):
         run(operation(core, lease(9_999_999_999)), script)
     assert len(script.asked) == 1
 
 
-def test_what_sqs_was_too_busy_for_is_sent_again(core):
+def test_what_sqs_was_too_busy_for_is_sent_again(core: Any) -> None:
     script = Script(unanswered("busy", uncertain=False), {})
     run(core.ack(lease(9_999_999_999)), script)
     assert len(script.asked) == 2
 
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"])
-def test_a_receipt_that_sqs_refuses_is_a_lost_lease(core, code):
+def test_a_receipt_that_sqs_refuses_is_a_lost_lease(core: Any, code: Any) -> None:
     with pytest.raises(LeaseLost):
         run(core.ack(lease(9_999_999_999)), Script(refused(code)))
 
 
-def test_an_extension_stops_twelve_hours_after_the_claim(core):
+def test_an_extension_stops_twelve_hours_after_the_claim(core: Any) -> None:
     script = Script({})
     end = int(datetime.now(UTC).timestamp()) + 100
     until = run(core.extend(lease(end), 3600), script)
@@ -88,7 +91,7 @@ def test_an_extension_stops_twelve_hours_after_the_claim(core):
 
 
 @pytest.mark.parametrize("code", ["InvalidParameterValue", "InvalidAttributeValue"])
-def test_the_limit_of_a_body_is_the_servers(core, code):
+def test_the_limit_of_a_body_is_the_servers(core: Any, code: Any) -> None:
     limit = {"Attributes": {"MaximumMessageSize": "1024"}}
     with pytest.raises(EventTooLarge) as caught:
         run(core.publish("g", "x" * 2000, 0, None), Script(refused(code), limit))
@@ -97,7 +100,7 @@ def test_the_limit_of_a_body_is_the_servers(core, code):
         run(core.publish("g", "x" * 20, 0, None), Script(refused(code), limit))
 
 
-def test_what_sqs_cannot_do_is_refused(core):
+def test_what_sqs_cannot_do_is_refused(core: Any) -> None:
     for arguments in ({"priority": 1}, {"min_priority": 4}, {"delay": 43_201.0}):
         with pytest.raises(UnsupportedByBackend):
             core.check_arguments("any", arguments)

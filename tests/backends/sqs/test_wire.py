@@ -1,6 +1,9 @@
 """What travels between Fairlane and SQS."""
 
+from __future__ import annotations
+
 import json
+from typing import Any
 
 import pytest
 from botocore.exceptions import (
@@ -19,19 +22,19 @@ from fairlane.backends.sqs import wire as sqs_wire
 from fairlane.backends.sqs.errors import MISSING, code_of, translate
 
 
-def refused(code, status=400):
+def refused(code: Any, status: int = 400) -> Any:
     answer = {"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(answer, "SendMessage")
 
 
 @pytest.mark.parametrize("text", ["a", "!~", "x" * 128, ":{}'\"%s"])
-def test_ids_that_sqs_takes_travel_as_they_are(text):
+def test_ids_that_sqs_takes_travel_as_they_are(text: str) -> None:
     assert sqs_wire.id_of(text) == text
     assert sqs_wire.group_attributes(text, text) == {}
 
 
 @pytest.mark.parametrize("text", ["é", "a b", "a\n", "x" * 129, "\x01", "\ufffe", "fairlane:sha256:" + "0" * 64])
-def test_ids_that_sqs_refuses_or_that_look_like_a_hash_travel_as_a_hash(text):
+def test_ids_that_sqs_refuses_or_that_look_like_a_hash_travel_as_a_hash(text: str) -> None:
     sent = sqs_wire.id_of(text)
     assert sent != text
     assert sqs_wire.id_of(text) == sent
@@ -41,13 +44,13 @@ def test_ids_that_sqs_refuses_or_that_look_like_a_hash_travel_as_a_hash(text):
 
 
 @pytest.mark.parametrize("event", ["\ufffe", "\\\ufffe", {"\uffff": "\ufffd\x7f\0\U0001fffe"}])
-def test_bodies_hold_nothing_that_xml_forbids_and_come_back_equal(event):
+def test_bodies_hold_nothing_that_xml_forbids_and_come_back_equal(event: Any) -> None:
     body = sqs_wire.body_of(json.dumps(event, ensure_ascii=False))
     assert not set(body) & {"\ufffe", "\uffff"}
     assert json.loads(body) == event
 
 
-def test_tokens_belong_to_one_message():
+def test_tokens_belong_to_one_message() -> None:
     token = sqs_wire.token_of("ab#c", "g", 7, 1000)
     assert sqs_wire.handle_of(token, "g", 7) == ("ab#c", 1000)
     assert sqs_wire.handle_of(token, "h", 7) is None
@@ -56,7 +59,7 @@ def test_tokens_belong_to_one_message():
         assert sqs_wire.handle_of(made_up, "g", 7) is None
 
 
-def test_errors_are_told_apart_by_their_codes():
+def test_errors_are_told_apart_by_their_codes() -> None:
     for code in ("InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "com.amazon#ExpiredTokenException"):
         assert isinstance(translate(refused(code, 403), "host"), AuthenticationFailed)
     assert isinstance(translate(NoCredentialsError(), "host"), AuthenticationFailed)
@@ -77,7 +80,7 @@ def test_errors_are_told_apart_by_their_codes():
     assert code_of(refused("AWS.SimpleQueueService.NonExistentQueue")) in MISSING
 
 
-def test_urls_say_region_endpoint_and_credentials():
+def test_urls_say_region_endpoint_and_credentials() -> None:
     address = sqs_address.parse("sqs://key:se%2Fcret@eu-west-1/?endpoint=http://127.0.0.1:9324/", {})
     assert (address.region, address.endpoint) == ("eu-west-1", "http://127.0.0.1:9324")
     assert address.credentials == ("key", "se/cret")
@@ -92,7 +95,7 @@ def test_urls_say_region_endpoint_and_credentials():
      "sqs://eu-west-1/?no_such=1", "sqs://eu-west-1/?endpoint=host", "sqs://eu-west-1/?endpoint=http://u:hidden@h",
      "sqs://eu-west-1/?endpoint=http://h/path", "sqs://eu-west-1/?endpoint="],
 )  # fmt: skip
-def test_wrong_urls_are_refused_without_the_secret(url):
+def test_wrong_urls_are_refused_without_the_secret(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         sqs_address.parse(url, {})
     assert "hidden" not in str(caught.value)
