@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 HEAVY = ("alembic", "sqlalchemy", "jinja2", "typer", "rich", "asyncio", "ssl")
 
@@ -45,3 +46,55 @@ def test_importing_takes_at_most_150_ms_of_cpu() -> None:
     run("import fairlane")  # compiles it
     bare = min(cpu_seconds("") for _ in range(5))
     assert min(cpu_seconds("import fairlane") for _ in range(5)) - bare < 0.15
+
+
+AS_ON_WINDOWS = """
+import asyncio, os, signal, sys  # this system's asyncio needs AF_UNIX, so that stays
+
+for module in ("fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "readline", "syslog"):
+    sys.modules[module] = None
+for holder, names in (
+    (os, "fork forkpty register_at_fork getuid geteuid getgid getegid getppid uname kill killpg setsid getpgid waitid "
+         "wait wait3 sysconf pread pwrite preadv mkfifo mknod chown lchown statvfs nice sched_getaffinity "
+         "get_blocking set_blocking openpty O_CLOEXEC O_NONBLOCK O_NOFOLLOW O_DIRECTORY"),
+    (signal, "SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGCHLD SIGALRM SIGSTOP SIGPIPE alarm setitimer pthread_sigmask "
+             "pthread_kill sigwait pause"),
+):
+    for name in names.split():
+        if hasattr(holder, name):
+            delattr(holder, name)
+
+import fairlane
+from fairlane import migrate
+
+url = "sqlite:///" + sys.argv[1]
+with fairlane.connect(url, migrate=True) as queue:
+    queue.publish("g", 1)
+    queue.ack(queue.claim("w", 30))
+
+async def main():
+    async with await fairlane.connect_async(url) as queue:
+        await queue.publish("g", 1)
+        await queue.ack(await queue.claim("w", 30))
+
+asyncio.run(main())
+for manifest in fairlane.backends.MANIFESTS.values():
+    manifest.transports()
+    manifest.loaded()
+
+from fairlane.cli import main as command
+
+sys.argv = ["fairlane", "publish", "g", "1", "--url", url]
+command()
+"""
+
+
+def test_sqlite_and_the_command_line_run_without_what_windows_lacks(tmp_path: Path) -> None:
+    """`os.register_at_fork` was called when Fairlane was imported, so nothing of it could be used there."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ON_WINDOWS, str(tmp_path / "q.db")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

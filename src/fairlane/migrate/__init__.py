@@ -185,9 +185,10 @@ def _with_alembic(
 ) -> None:
     from alembic.util import CommandError
 
-    if settings.manifest.target is None:
-        return  # the first transport makes the queue
-    settings.manifest.loaded()  # says which extra is missing before anything is tried
+    backend = settings.manifest.loaded()  # says which extra is missing before anything is tried
+    if settings.manifest.target is None:  # the first transport makes the queue
+        backend.executor.from_url(settings.url, settings.choices.queue).close()  # refuses a wrong URL
+        return
     if not revision:
         raise ConfigurationError("name a revision: head, base, or a four-digit id")
     with _alembic:

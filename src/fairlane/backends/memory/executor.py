@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from fairlane.backends.memory.address import check_url
 from fairlane.backends.memory.options import OPTIONS
 from fairlane.backends.memory.store import MemoryStore
 from fairlane.backends.shared.options import read_options
@@ -20,7 +21,8 @@ class MemoryExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Use the process's store of this queue; the URL has no parts."""
+        """Use the process's store of this queue; the URL is `memory://`."""
+        check_url(url)
         read_options("memory", OPTIONS, url, options)
         return cls(MemoryStore.shared(queue), queue)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from fairlane.backends.shared.options import read_options
 from fairlane.backends.sqlite.errors import check_version
 from fairlane.backends.sqlite.options import OPTIONS
 from fairlane.errors import ConfigurationError
-from fairlane.urls import split_url
+from fairlane.urls import Host, parse_url
+
+_USUAL = "sqlite:///relative.db, sqlite:////absolute.db"
+_DRIVE = re.compile(r"[/\\][A-Za-z]:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +40,28 @@ def locate(url: str, options: dict[str, Any]) -> Location:
         ConfigurationError: it names no file, or an option is wrong.
     """
     check_version()
-    parts = split_url(url)
-    name = unquote(parts.path.removeprefix("/"), errors="surrogateescape")
-    if parts.netloc and parts.netloc != "localhost":
+    parts = parse_url(url, usual=_USUAL, needs_host=False)
+    if parts.user is not None or parts.password is not None:
+        raise ConfigurationError(f"an SQLite URL has no user and no host: {_USUAL}")
+    if parts.hosts and parts.hosts != (Host("localhost"),):
         raise ConfigurationError(
-            f"an SQLite URL has no host, so its path begins with the third slash: sqlite:///{parts.netloc}{parts.path}"
-            if "@" not in url
-            else "an SQLite URL has no user and no host: sqlite:///relative.db, sqlite:////absolute.db"
+            f"an SQLite URL has no host, so its path begins with the third slash: sqlite:///{parts.shown}{parts.path}"
         )
+    name = file_name(parts.path, drive_letters=os.name == "nt")
     if not name or name == ":memory:":
         raise ConfigurationError("an SQLite queue lives in a file, sqlite:///queue.db: for one in memory use memory://")
     if "\0" in name or name.endswith("/") or not _is_encodable(name):
         raise ConfigurationError(f"not the name of a file: {name!r}")
     return Location(Path(name).absolute(), **read_options("sqlite", OPTIONS, url, options))
+
+
+def file_name(path: str, *, drive_letters: bool) -> str:
+    """Return the name of a file as the system takes it, of the path of a URL.
+
+    With drive letters, `sqlite:///C:/data/queue.db` and `sqlite:////C:/data/queue.db` both mean C:/data/queue.db.
+    """
+    name = unquote(path.removeprefix("/"), errors="surrogateescape")
+    return name[1:] if drive_letters and _DRIVE.match(name) else name
 
 
 def _is_encodable(name: str) -> bool:
