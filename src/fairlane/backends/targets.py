@@ -95,6 +95,9 @@ class LedgerTarget(ABC):
             stamp: only write the revision, whatever the scripts.
         """
 
+    def mend(self) -> None:  # noqa: B027 - most have nothing to mend
+        """Set right what may be wrong in a queue; called after the last step of a migration, or without any."""
+
     @abstractmethod
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
         """Return what a DBA would type or pipe in to apply the step by hand."""
