@@ -157,7 +157,11 @@ class FakeServer:
                     return False
             elif isinstance(value, dict):
                 ((operator, values),) = value.items()
-                if (document.get(field) in values) != {"$in": True, "$nin": False}[operator]:
+                if operator == "$type":
+                    assert values == "string"
+                    if not isinstance(document.get(field), str):
+                        return False
+                elif (document.get(field) in values) != {"$in": True, "$nin": False}[operator]:
                     return False
             elif document.get(field) != value:
                 return False
@@ -173,6 +177,11 @@ class FakeServer:
         ((operator, operands),) = expression.items()
         if operator == "$literal":
             return operands
+        if operator == "$isNumber":
+            return isinstance(self._value(operands, document), int | float)
+        if operator == "$cond":
+            condition, then, otherwise = operands
+            return self._value(then if self._value(condition, document) else otherwise, document)
         first, second = (self._value(operand, document) for operand in operands)
         if operator == "$lte":
             return first <= second

@@ -45,8 +45,9 @@ from uuid import uuid4
 
 from fairlane.backends.base import Claimed, Core
 from fairlane.backends.mongo.inspection import Inspection
-from fairlane.backends.mongo.publishing import PLACE, Publishing, after_tick
+from fairlane.backends.mongo.publishing import LOST, PLACE, Publishing, after_tick, is_head_start
 from fairlane.backends.mongo.wire import (
+    EPOCH,
     GROUPS,
     HEAD,
     LINE,
@@ -60,14 +61,20 @@ from fairlane.backends.mongo.wire import (
     aggregate,
     delete,
     find_one,
+    moment,
+    number,
     update,
 )
-from fairlane.errors import LeaseLost
+from fairlane.contract import DEFAULT_HEAD_START
+from fairlane.errors import LeaseLost, QueueDamaged
 from fairlane.model import Lease, Revision
 from fairlane.program import Sleep
 
 LOOKS = 32
 """How often a claim looks again because the groups moved while it looked, before it gives up."""
+
+ASIDE_SECONDS = 3600.0
+"""For which a group is parked whose head cannot be delivered."""
 
 NOW = "$$NOW"  # the server's time when it received the command, everywhere the same within it
 
@@ -80,6 +87,15 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         if found is None or not found.get("revision"):
             return None
         return Revision(found["revision"], found["serves"])
+
+    def fault(self) -> Steps[str | None]:
+        found = yield from find_one(META, {"_id": QUEUE})
+        if found is not None and number(found, "seq") is None:
+            return self.wrong("seq", QUEUE, META)
+        if found is not None and not is_head_start(found.get("head_start", DEFAULT_HEAD_START)):
+            return self.wrong("head_start", QUEUE, META)
+        lost = yield from find_one(GROUPS, LOST, fields=("_id",))
+        return None if lost is None else self.wrong("priority", lost["_id"], GROUPS)
 
     # claim
 
@@ -96,7 +112,8 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                 "token": token,
                 "worker_id": {"$literal": worker_id},
                 "ready_at": {"$add": [NOW, _milliseconds(visibility)]},
-                "attempts": {"$add": ["$attempts", 1]},
+                # something else than a number would fail this claim, and with it every other one
+                "attempts": {"$cond": [{"$isNumber": "$attempts"}, {"$add": ["$attempts", 1]}, 1]},
             }
             group = yield from update(GROUPS, first, [{"$set": change}], sort=LINE, after=True)
             if group is None:
@@ -124,9 +141,9 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         if min_priority > 0:
             yield from self.check_there()
             return False
-        # nobody in line; a message that is there nevertheless is one whose publisher stopped half-way, or has one step
-        # to go: take it for him
-        message = yield from find_one(MESSAGES, {}, HEAD, PLACE)
+        # Nobody is in line. If there is a message nevertheless, its publisher stopped half-way or has one step to go:
+        # do that step. A message without a group can only be there by hand; it must not hide others.
+        message = yield from find_one(MESSAGES, {"group_id": {"$type": "string"}}, HEAD, PLACE)
         if message is None:
             yield from self.check_there()
             return False
@@ -139,26 +156,35 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         group_id = group["_id"]
         mine = {"_id": group_id, "token": token}
         while True:
-            if group["leased"] is not None:
-                again = yield from find_one(MESSAGES, {"_id": group["leased"]})
+            leased, acked = number(group, "leased"), number(group, "acked")
+            if leased is not None:
+                again = yield from find_one(MESSAGES, {"_id": leased, "group_id": group_id})
                 if again is not None:
-                    return _lease(group, again, int(group["attempts"]))
+                    return _lease(group, again, leased, number(group, "attempts") or 1)
             head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD)
             if head is None:
-                if (yield from delete(GROUPS, mine | {"touched": group["touched"]})):
+                if (yield from delete(GROUPS, mine | {"touched": group.get("touched")})):
                     return False
                 still_mine = yield from find_one(GROUPS, mine)  # somebody has published meanwhile, or has the group
                 if still_mine is None:
                     return None
                 group = still_mine
                 continue
-            acked = group["acked"]
-            if acked is not None and head["_id"] <= acked:  # else it is gone: what is left is larger
+            seq = number(head, "_id")
+            if seq is None:  # nobody can deliver it: park its group, so that others are served
+                aside = {"token": None, "worker_id": None, "ready_at": {"$add": [NOW, _milliseconds(ASIDE_SECONDS)]}}
+                yield from update(GROUPS, mine, [{"$set": aside}])
+                raise QueueDamaged(self.queue, f"{self._place_of(head, group_id)}; the group is parked for an hour")
+            if acked is not None and seq <= acked:  # else it is gone: what is left is larger
                 yield from delete(MESSAGES, {"_id": acked})
-                if head["_id"] == acked:
+                if seq == acked:
                     continue
-            held = yield from update(GROUPS, mine, {"$set": {"leased": head["_id"], "attempts": 1}})
-            return None if held is None else _lease(group, head, 1)
+            held = yield from update(GROUPS, mine, {"$set": {"leased": seq, "attempts": 1}})
+            return None if held is None else _lease(group, head, seq, 1)
+
+    def _place_of(self, head: Document, group_id: object) -> str:
+        where = f"in {self.queue}_messages the _id {head['_id']} of a message of group {group_id!r} is no number"
+        return f"{where}: delete that document, or publish its event anew"
 
     # ack, nack, extend
 
@@ -173,9 +199,9 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         }
         before = yield from self._fenced(lease, change)
         started = time.monotonic()
-        done = before["leased"]
-        yield from delete(MESSAGES, {"_id": done})
-        if not (yield from self.drop_if_empty(before["_id"], touched=before["touched"], acked=done)):
+        done = before.get("leased")
+        yield from delete(MESSAGES, {"_id": int(lease.seq) if number(before, "leased") is None else done})
+        if not (yield from self.drop_if_empty(before["_id"], touched=before.get("touched"), acked=done)):
             yield from after_tick(started)
 
     def nack(self, lease: Lease[Any], delay: float) -> Steps[None]:
@@ -205,14 +231,13 @@ def _milliseconds(seconds: float) -> int:
     return ceil(seconds * 1000)
 
 
-def _lease(group: Document, message: Document, attempts: int) -> Claimed:
-    token: Any = group["token"]
+def _lease(group: Document, message: Document, seq: int, attempts: int) -> Claimed:
     return Claimed(
         group_id=message["group_id"],
-        event=message["event"],
-        seq=int(message["_id"]),
-        token=token,
+        event=message.get("event", ""),  # none, or not a text: the codec refuses it, and the caller gets the lease
+        seq=seq,
+        token=group["token"],
         attempts=attempts,
-        published_at=message["published_at"],
+        published_at=moment(message, "published_at") or EPOCH,
         expires_at=group["ready_at"],
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from fairlane.backends.mongo.publishing import LOST, PRIORITIES
 from fairlane.backends.mongo.wire import (
+    EPOCH,
     GROUPS,
     HEAD,
     MESSAGES,
@@ -19,6 +21,8 @@ from fairlane.backends.mongo.wire import (
     aggregate,
     find,
     find_one,
+    moment,
+    number,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
@@ -68,13 +72,15 @@ class Inspection:
             in_flight=int(found.get("in_flight", 0)),
             parked=int(found.get("parked", 0)),
             messages=int(messages[0]["messages"]) if messages else 0,
-            oldest_seconds=_seconds(messages[0]["oldest"], messages[0]["now"]) if messages else None,
+            oldest_seconds=_age(messages[0], "oldest", messages[0]["now"]) if messages else None,
         )
 
     def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
         # with the priorities named the index gives the order
-        line = {"$match": {"priority": {"$in": [0, 1, 2, 3, 4]}}}
+        line = {"$match": {"priority": {"$in": PRIORITIES}}}
         groups = yield from aggregate(GROUPS, line, {"$sort": {"ready_at": 1}}, {"$limit": limit}, _WITH_NOW)
+        if len(groups) < limit:  # and those that no claim finds, since somebody has changed their priority
+            groups += yield from aggregate(GROUPS, {"$match": LOST}, {"$limit": limit - len(groups)}, _WITH_NOW)
         if not groups:
             yield from self.check_there()
             return []
@@ -89,7 +95,7 @@ class Inspection:
             yield from self.check_there()
             return []
         group = found[0]
-        leased = group["leased"]
+        leased = number(group, "leased")
         messages = yield from find(MESSAGES, {"group_id": group_id}, HEAD, limit)
         if leased is not None:
             # it was delivered, so it is the head, even if messages with a smaller seq have arrived since
@@ -98,7 +104,7 @@ class Inspection:
                 first = yield from find_one(MESSAGES, {"_id": leased})
             rest = [item for item in messages if item["_id"] != leased]
             messages = ([first] if first is not None else []) + rest
-        messages = [item for item in messages[:limit] if item["_id"] != group["acked"]]
+        messages = [item for item in messages[:limit] if item["_id"] != group.get("acked")]
         return [_message(group, item, position) for position, item in enumerate(messages, 1)]
 
 
@@ -106,41 +112,48 @@ def _seconds(since: datetime, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds())
 
 
+def _age(document: Document, field: str, now: datetime) -> float | None:
+    since = moment(document, field)
+    return None if since is None else _seconds(since, now)
+
+
 def _state(group: Document) -> GroupState:
-    if group["ready_at"] <= group["now"]:
+    ready_at = moment(group, "ready_at")
+    if ready_at is None or ready_at <= group["now"]:  # what is no time comes before all times, so it is claimed first
         return "ready"
-    return "parked" if group["token"] is None else "in_flight"
+    return "parked" if group.get("token") is None else "in_flight"
 
 
 def _attempts(group: Document) -> int:
     # a claim counts itself before it knows the message
-    return 0 if group["leased"] is None else int(group["attempts"])
+    return 0 if number(group, "leased") is None else number(group, "attempts") or 0
 
 
 def _group(group: Document, backlog: Document | None) -> GroupStatus:
     return GroupStatus(
         group_id=group["_id"],
         state=_state(group),
-        priority=int(group["priority"]),
+        priority=number(group, "priority") or 0,
         depth=0 if backlog is None else int(backlog["depth"]),
-        oldest_seconds=None if backlog is None else _seconds(backlog["oldest"], group["now"]),
-        worker_id=group["worker_id"],
+        oldest_seconds=None if backlog is None else _age(backlog, "oldest", group["now"]),
+        worker_id=group.get("worker_id"),
         attempts=_attempts(group),
-        ready_in_seconds=_seconds(group["now"], group["ready_at"]),
+        ready_in_seconds=_seconds(group["now"], moment(group, "ready_at") or group["now"]),
     )
 
 
 def _message(group: Document, message: Document, position: int) -> MessageStatus:
     is_head = position == 1
-    event: Any = message["event"]
+    event: Any = message.get("event")
+    published_at = moment(message, "published_at") or EPOCH
     return MessageStatus(
         group_id=message["group_id"],
-        seq=int(message["_id"]),
+        seq=number(message, "_id") or 0,
         state="in_flight" if is_head and _state(group) == "in_flight" else "waiting",
         position=position,
         attempts=_attempts(group) if is_head else 0,
         dedup_id=message.get("dedup_id"),
-        published_at=message["published_at"],
-        age_seconds=_seconds(message["published_at"], group["now"]),
+        published_at=published_at,
+        age_seconds=_seconds(published_at, group["now"]),
         event=event,
     )

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+
+from pymongo.errors import OperationFailure
 
 from fairlane.backends.mongo.wire import (
+    EPOCH,
     GROUPS,
     MESSAGES,
     META,
     QUEUE,
     Document,
+    Filter,
     Steps,
     delete,
     find_one,
     insert,
+    moment,
+    number,
     update,
     upsert,
 )
-from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_HEAD_START
-from fairlane.errors import SchemaNotReady
+from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_HEAD_START, MAX_PRIORITY, check_head_start
+from fairlane.errors import QueueDamaged, SchemaNotReady
 from fairlane.program import Sleep
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PRIORITIES = tuple(range(MAX_PRIORITY + 1))
+LOST: Filter = {"priority": {"$nin": PRIORITIES}}
+"""Groups that no claim finds, since somebody has changed their priority."""
+
+TYPE_MISMATCH = 14
 TICK = 0.001_1
 """A little more than the millisecond of the server's clock, for clients whose own clock runs fast."""
 
@@ -38,7 +48,7 @@ class Publishing:
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Steps[int]:
         while True:
             drawn = yield from self.draw()
-            seq = int(drawn["seq"])
+            seq: int = drawn["seq"]
             message: Document = {
                 "_id": seq,
                 "group_id": group_id,
@@ -59,12 +69,34 @@ class Publishing:
             # else the counter was set back, by hand or by a failover: draw the next
 
     def draw(self) -> Steps[Document]:
-        """Draw a number that nobody else has, together with the server's time and the queue's choices."""
+        """Draw a number that nobody else has, together with the server's time and the queue's choices.
+
+        Raises:
+            QueueDamaged: somebody has changed the document that holds them; a migration puts it right.
+        """
         change = {"$inc": {"seq": 1}, "$currentDate": {"at": True}}
-        drawn = yield from update(META, {"_id": QUEUE}, change, after=True)
+        try:
+            drawn = yield from update(META, {"_id": QUEUE}, change, after=True)
+        except OperationFailure as error:
+            if error.code != TYPE_MISMATCH:
+                raise
+            raise self._damaged("seq") from error
         if drawn is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
-        return drawn
+        seq = number(drawn, "seq")
+        if seq is None:
+            raise self._damaged("seq")
+        if not is_head_start(drawn.get("head_start", DEFAULT_HEAD_START)):
+            raise self._damaged("head_start")
+        return drawn | {"seq": seq}
+
+    def _damaged(self, field: str) -> QueueDamaged:
+        return QueueDamaged(self.queue, self.wrong(field, QUEUE, META))
+
+    def wrong(self, field: str, document: object, collection: str) -> str:
+        """Say what a migration puts right."""
+        where = f"{field} of the document {document!r} in {self.queue}_{collection}"
+        return f"{where} is not what it must be: run `fairlane migrate --queue {self.queue}`"
 
     def _first_with(self, dedup_id: str | None, drawn: Document) -> Steps[int | None]:
         """Return the seq of the message with this id; None if it is finished, so that the id is free again."""
@@ -73,7 +105,7 @@ class Publishing:
             return None
         # its publisher may have stopped half-way
         before = yield from self.put_in_line(first, drawn)
-        if before is not None and before["acked"] == first["_id"]:
+        if before is not None and before.get("acked") == first["_id"]:
             yield from delete(MESSAGES, {"_id": first["_id"]})  # somebody's ack stopped half-way
             return None
         return int(first["_id"])
@@ -85,7 +117,8 @@ class Publishing:
         """
         started = time.monotonic()
         group_id, stamp, seq = message["group_id"], drawn["seq"], message["_id"]
-        place = {"priority": message["priority"], "ready_at": place_of_new(message, drawn)}
+        priority = number(message, "priority") or 0
+        place = {"priority": priority, "ready_at": place_of_new(message, drawn)}
         placed = False
         free = {"token": None, "worker_id": None, "leased": None, "attempts": 0, "acked": None}
         change = {"$setOnInsert": place | free, "$set": {"touched": stamp}}
@@ -94,9 +127,13 @@ class Publishing:
             placed = True
             # the message may have been served by way of a group that is gone since
             yield from self.drop_if_empty(group_id, touched=stamp, acked=None)
-        elif before["token"] is None and before["acked"] == before["touched"]:
+        elif number(before, "priority") not in PRIORITIES:  # no claim finds it: somebody has changed it
+            yield from update(
+                GROUPS, {"_id": group_id, "priority": before.get("priority")}, {"$set": {"priority": priority}}
+            )
+        elif before.get("token") is None and before.get("acked") == before.get("touched"):
             # what an ack leaves that is not done, or never will be: if there is nothing else, the group is a new one
-            others = {"group_id": group_id, "_id": {"$nin": [seq, before["acked"]]}}
+            others = {"group_id": group_id, "_id": {"$nin": [seq, before.get("acked")]}}
             if (yield from find_one(MESSAGES, others, fields=("_id",))) is None:
                 unserved = {"_id": group_id, "token": None, "leased": None, "touched": stamp}
                 yield from update(GROUPS, unserved, {"$set": place})
@@ -105,7 +142,7 @@ class Publishing:
             yield from after_tick(started)
         return before
 
-    def drop_if_empty(self, group_id: str, *, touched: int, acked: int | None) -> Steps[bool]:
+    def drop_if_empty(self, group_id: str, *, touched: int | None, acked: int | None) -> Steps[bool]:
         """Drop a free group without messages, if it is still what it was before one looks for messages."""
         if (yield from find_one(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
             return False
@@ -121,8 +158,16 @@ def place_of_new(message: Document, drawn: Document) -> datetime:
     head_start = drawn.get("head_start", DEFAULT_HEAD_START)
     if head_start == ALWAYS:
         return EPOCH + timedelta(milliseconds=message["_id"])
-    published_at: datetime = message["published_at"]
+    published_at: datetime = moment(message, "published_at") or drawn["at"]
     return published_at - timedelta(seconds=float(head_start))
+
+
+def is_head_start(value: object) -> bool:
+    """Tell whether this is how a migration writes a head start."""
+    try:
+        return isinstance(value, str) and check_head_start(value) == value
+    except ValueError:
+        return False
 
 
 def after_tick(since: float) -> Steps[None]:

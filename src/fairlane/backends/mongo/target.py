@@ -21,7 +21,8 @@ from pymongo.errors import DuplicateKeyError
 from fairlane.backends.base import translated
 from fairlane.backends.mongo.address import database_of, make
 from fairlane.backends.mongo.errors import translate
-from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document
+from fairlane.backends.mongo.publishing import LOST, is_head_start
+from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document, number
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable
@@ -110,8 +111,32 @@ class MongoTarget(LedgerTarget):
 
     def _record(self, revision: str, serves: str | None) -> dict[str, Any]:
         # should the counter be lost, the next seq must still be larger than those in use
-        top = self._collection(MESSAGES).find_one({}, ("_id",), sort=[("_id", -1)])
-        return self._choices(revision, serves) | {"$max": {"seq": Int64(top["_id"] if top else 0)}}
+        return self._choices(revision, serves) | {"$max": {"seq": self._highest()}}
+
+    def _highest(self) -> Int64:
+        """Return the largest seq in use, 0 if there is none."""
+        numbers = {"_id": {"$type": "number"}}
+        top = self._collection(MESSAGES).find_one(numbers, ("_id",), sort=[("_id", -1)])
+        return Int64(top["_id"] if top else 0)
+
+    def mend(self) -> None:
+        """Set right what claims and publishes cannot: the queue's own document, and the priorities of groups."""
+        with self._translated():
+            found = self._meta.find_one({"_id": QUEUE})
+            if found is None:
+                return
+            seq, highest = number(found, "seq"), self._highest()
+            right: Document = {}
+            if seq is None or seq < highest:
+                right["seq"] = highest
+            if not is_head_start(found.get("head_start", DEFAULT_HEAD_START)):
+                right["head_start"] = DEFAULT_HEAD_START
+            for field, value in right.items():
+                self._meta.update_one({"_id": QUEUE, field: found.get(field)}, {"$set": {field: value}})
+            for group in self._collection(GROUPS).find(LOST):
+                head = self._collection(MESSAGES).find_one({"group_id": group["_id"]}, sort=[("_id", 1)]) or {}
+                as_it_was = {"_id": group["_id"], "priority": group.get("priority")}
+                self._collection(GROUPS).update_one(as_it_was, {"$set": {"priority": number(head, "priority") or 0}})
 
     def _choices(self, revision: str, serves: str | None) -> dict[str, Any]:
         chosen = {"revision": revision, "serves": serves}

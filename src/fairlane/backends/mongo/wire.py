@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
 
 from fairlane.program import Program, ResultT
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 META = "meta"
 GROUPS = "groups"
@@ -126,6 +129,20 @@ Request: TypeAlias = FindOne | Find | Update | Insert | Delete | Aggregate
 Answer: TypeAlias = Document | list[Document] | Duplicate | bool | None
 Steps: TypeAlias = Program[Request, Answer, ResultT]
 """A program of this backend, by what it returns."""
+
+
+def number(document: Document, field: str) -> int | None:
+    """Return a whole number of a document; None if it is missing, or something else since somebody changed it."""
+    value = document.get(field)
+    if isinstance(value, float) and value.is_integer():  # the old shell writes all numbers like this
+        return int(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def moment(document: Document, field: str) -> datetime | None:
+    """Return a time of a document; None if it is missing, or something else since somebody changed it."""
+    value = document.get(field)
+    return value if isinstance(value, datetime) else None
 
 
 def find_one(
