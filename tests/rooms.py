@@ -22,7 +22,13 @@ ROLES = frozenset(
 )
 """The files of a backend's package; the same name is the same role in all of them."""
 
-OWN = {"memory": {"store"}, "postgres": {"spares"}, "sqlite": {"file"}, "mongo": {"publishing", "inspection"}}
+OWN = {
+    "memory": {"store"},
+    "postgres": {"spares"},
+    "redis": {"cluster", "streams"},
+    "sqlite": {"file"},
+    "mongo": {"publishing", "inspection"},
+}
 """What one backend needs besides, and no other."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from fairlane.backends.redis import address as addresses
+from fairlane.backends.redis.address import make_client, make_cluster, parse
 from tests.conftest import require_server
 from tests.servers.redis import Redis
 
@@ -23,10 +23,8 @@ def missing(kind: str) -> str | None:
 
 
 def connect(url: str) -> Client:
-    address = addresses.parse(url)
-    if address.nodes:
-        return addresses.make_cluster(address)
-    return redis.Redis(connection_pool=addresses.make_pool(address))
+    address = parse(url)
+    return make_cluster(address) if address.cluster else make_client(address)
 
 
 def primaries(client: Client) -> list[Client]:

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 import redis
 
-from fairlane.backends.redis import address as addresses
-from fairlane.backends.redis.wire import Calls, code_of, translate
-from fairlane.backends.stored import EXTEND, PUBLISH, Call
+from fairlane.backends.redis.address import make_async_connection, make_connection, parse
+from fairlane.backends.redis.errors import NotSent, code_of
+from fairlane.backends.redis.errors import translate as translate_in_time
+from fairlane.backends.redis.wire import Calls
+from fairlane.backends.stored import EXTEND, GROUP_STATUS, PUBLISH, REVISION, Call
 from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError
 
 SECRET = "s3cret"
+
+
+def translate(error: Exception) -> Exception | None:
+    return translate_in_time(error, "h", 30.0)
 
 
 @pytest.mark.parametrize(
@@ -27,35 +33,43 @@ SECRET = "s3cret"
     ],
 )
 def test_a_url_says_where_the_server_is(url: str, host: str, port: int, database: int) -> None:
-    settings = addresses.make_pool(addresses.parse(url)).connection_kwargs
-    assert settings.get("host", "localhost") == host
-    assert settings.get("port", 6379) == port
-    assert settings.get("db", 0) == database
+    address = parse(url)
+    for made in (make_connection(address, address.nodes[0]), make_async_connection(address, address.nodes[0])):
+        assert (made.host, made.port, made.db) == (host, port, database)
+    assert address.shown == (
+        f"[{host}]:{port}"
+        if ":" in host
+        else url.partition("//")[2].rpartition("@")[2].partition("/")[0].partition("?")[0] or "localhost"
+    )
 
 
-def test_options_of_the_url_come_before_those_of_the_call() -> None:
-    address = addresses.parse("redis://h?allow_eviction=0&max_connections=9", allow_eviction=True, max_connections=3)
-    assert (address.allow_eviction, address.max_connections) == (False, 9)
-    assert "allow_eviction" not in address.url
-    assert addresses.parse("redis://h?socket_timeout=3.5").url.endswith("socket_timeout=3.5")
-    settings = addresses.make_pool(addresses.parse("redis://h?socket_timeout=3.5")).connection_kwargs
-    assert settings["socket_timeout"] == 3.5
-    assert settings["socket_connect_timeout"] == addresses.DEFAULTS["socket_connect_timeout"]
+def test_options_of_the_call_come_before_those_of_the_url() -> None:
+    address = parse("redis://h?allow_eviction=0&max_connections=9&timeout=2", allow_eviction=True, max_connections=3)
+    assert (address.allow_eviction, address.max_connections, address.timeout) == (True, 3, 2.0)
+    assert not {"allow_eviction", "max_connections", "timeout"} & set(address.settings)
+
+
+def test_a_timeout_is_the_most_that_each_step_of_connecting_takes() -> None:
+    address = parse("redis://h?socket_timeout=3.5")
+    assert address.timeout == 3.5
+    made = make_connection(address, address.nodes[0])
+    assert (made.socket_timeout, made.socket_connect_timeout) == (3.5, 3.5)
+    made = make_connection(parse("redis://h"), address.nodes[0])
+    assert (made.socket_timeout, made.socket_connect_timeout) == (30.0, 5.0)
 
 
 def test_a_password_arrives_as_it_was_meant() -> None:
-    pool = addresses.make_pool(addresses.parse("redis://us%3Aer:p%25%40%2F%3F%23x@h:1/0"))
-    assert pool.connection_kwargs["username"] == "us:er"
-    assert pool.connection_kwargs["password"] == "p%@/?#x"
+    address = parse("redis://us%3Aer:p%25%40%2F%3F%23x@h:1/0")
+    made = make_connection(address, address.nodes[0])
+    assert (made.username, made.password) == ("us:er", "p%@/?#x")
+    assert "p%@/?#x" not in repr(address)
 
 
 def test_a_cluster_has_many_nodes() -> None:
-    address = addresses.parse("rediss+cluster://user:pass@a:7000,b,[::1]:7002?ssl_check_hostname=false")
-    assert address.nodes == (("a", 7000), ("b", 6379), ("::1", 7002))
-    options = addresses._cluster_options(address)
-    assert options["ssl"] is True
-    assert (options["username"], options["password"]) == ("user", "pass")
-    assert addresses._cluster_options(addresses.parse("redis+cluster://a"))["ssl"] is False
+    address = parse("rediss+cluster://user:pass@a:7000,b,[::1]:7002?ssl_check_hostname=false")
+    assert [str(node) for node in address.nodes] == ["a:7000", "b:6379", "[::1]:7002"]
+    assert (address.cluster, address.tls) == (True, True)
+    assert parse("redis+cluster://a").tls is False
 
 
 @pytest.mark.parametrize(
@@ -64,6 +78,10 @@ def test_a_cluster_has_many_nodes() -> None:
         f"redis://:{SECRET}@h:port",
         f"redis://:{SECRET}@h:99999999",
         f"redis://:{SECRET}@h?no_such_option=1",
+        f"redis://:{SECRET}@h?host=elsewhere",
+        f"redis://:{SECRET}@h/jobs",
+        f"redis://:{SECRET}@h/1/2",
+        f"redis://:{SECRET}@h?timeout=0",
         f"redis://:{SECRET}@h?socket_timeout=soon",
         f"redis://:{SECRET}@h?allow_eviction=maybe",
         f"redis://:{SECRET}@h?max_connections=0",
@@ -76,7 +94,7 @@ def test_a_cluster_has_many_nodes() -> None:
 )
 def test_a_wrong_url_is_one_typed_error_without_the_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        addresses.parse(url)
+        parse(url)
     assert SECRET not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
 
 
@@ -98,7 +116,7 @@ def test_a_wrong_url_is_one_typed_error_without_the_password(url: str) -> None:
 )
 def test_replies_are_known_by_their_code(error: Any, code: str, kind: type[Exception] | None) -> None:
     assert code_of(error) == code
-    known = translate(error, "h")
+    known = translate(error)
     assert known is None if kind is None else isinstance(known, kind)
 
 
@@ -118,15 +136,27 @@ def test_replies_are_known_by_their_code(error: Any, code: str, kind: type[Excep
     ],
 )
 def test_failures_of_the_connection_are_known_by_their_class(error: Exception, kind: type[Exception] | None) -> None:
-    known = translate(error, "h")
+    known = translate(error)
     assert known is None if kind is None else isinstance(known, kind)
+
+
+def test_an_error_says_whether_the_call_may_have_been_carried_out() -> None:
+    unsent = NotSent()
+    unsent.__cause__ = redis.exceptions.ConnectionError("refused")
+    assert "nothing was changed" in str(translate(unsent))
+    assert "not known" in str(translate(redis.exceptions.ConnectionError("reset")))
 
 
 def test_a_call_is_packed_as_the_driver_would() -> None:
     calls = Calls("orders")
-    request = Call(PUBLISH, {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None})
     connection = redis.Connection()
-    assert calls.packed(request) == b"".join(connection.pack_command(*calls.command(request)))
+    for request in (
+        Call(PUBLISH, {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None}),
+        Call(REVISION, {}),
+        Call(GROUP_STATUS, {"p_limit": 10_000}),
+    ):
+        for _ in range(2):
+            assert calls.packed(request) == b"".join(connection.pack_command(*calls.command(request)))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.redis.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
 
 def _load() -> Backend[Any, Any]:
-    from fairlane.backends.redis.executor import AsyncRedisExecutor, RedisCore, RedisExecutor
+    from fairlane.backends.redis.core import RedisCore
+    from fairlane.backends.redis.executor import AsyncRedisExecutor, RedisExecutor
 
     return Backend(RedisCore, RedisExecutor, AsyncRedisExecutor)
 
@@ -31,8 +33,9 @@ def _target(url: str, choices: Choices) -> Target:
 MANIFEST = Manifest(
     name="redis",
     schemes=("redis", "rediss", "redis+cluster", "rediss+cluster"),
-    drivers=("redis",),
+    drivers=("redis", "hiredis"),
     dialect="redis",
+    options=OPTIONS,
     choices=frozenset({"head_start"}),
     load=_load,
     transports=_transports,

@@ -1,141 +1,146 @@
-"""URLs of Redis: what they say, and clients made from them. Making a client here sends nothing."""
+"""URLs of Redis: what they say, and clients of the driver made from them. Making a client here sends nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qsl, unquote_to_bytes, urlencode, urlsplit, urlunsplit
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import redis
 import redis.asyncio
-import redis.asyncio.cluster
 import redis.asyncio.retry
 import redis.backoff
 import redis.cluster
 import redis.connection
 import redis.retry
 
-from fairlane.backends.shared.options import seconds
+from fairlane.backends.redis.options import OPTIONS
+from fairlane.backends.shared.options import read_options, seconds
 from fairlane.errors import ConfigurationError
-from fairlane.urls import host_of, split_url
+from fairlane.urls import Url, parse_url
 
-MAX_CONNECTIONS = 64
-DEFAULTS: dict[str, Any] = {
-    # without these a dead server would hang a worker for ever
-    "socket_connect_timeout": 5.0,
-    "socket_timeout": 30.0,
+DEFAULT_PORT = 6379
+CONNECT_TIMEOUT = 5.0
+DEFAULTS: Mapping[str, Any] = {
+    "socket_connect_timeout": CONNECT_TIMEOUT,
     "socket_keepalive": True,
     # in version 3 the driver waits for pushed messages, and no longer sees when a server has closed an idle connection
     "protocol": 2,
 }
 """Options of the driver that a URL may override."""
 
-_TRUE = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_USUAL = "redis://user:password@host:6379/0, or redis+cluster://host:7000,host:7001 for the nodes of a cluster"
+_OURS = ("host", "port", "path", "url", "retry", "connection_class")
+"""What the driver would take out of a query and we give it ourselves."""
 
 
-@dataclass(frozen=True, slots=True)
+class Node(NamedTuple):
+    """One server."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where Redis is.
+    """Where Redis is, and how to work with it.
 
     Attributes:
-        url: for the driver, without Fairlane's own options; the first node's for a cluster.
-        nodes: hosts and ports of a cluster; empty for a single server.
-        host: for messages; holds no password.
-        allow_eviction: work with a server that may throw messages away.
-        max_connections: how many calls may be under way at once; further ones wait.
+        nodes: the server; of a cluster those that are asked for the others.
+        cluster: it is one.
+        shown: for messages; holds no password.
+        tls: connections are encrypted.
+        settings: of connections, as keyword arguments of the driver.
+        max_connections, timeout, allow_eviction: see `options.OPTIONS`.
     """
 
-    url: str
-    nodes: tuple[tuple[str, int], ...]
-    host: str
-    allow_eviction: bool
+    nodes: tuple[Node, ...]
+    cluster: bool
+    shown: str
+    tls: bool
+    settings: Mapping[str, Any] = field(repr=False)
     max_connections: int
+    timeout: float
+    allow_eviction: bool
 
 
-def parse(url: str, *, allow_eviction: bool = False, max_connections: int = MAX_CONNECTIONS) -> Address:
+def parse(url: str, **options: Any) -> Address:
     """Read a URL: `redis://`, `rediss://` (TLS), or either with `+cluster` and several `host:port` after commas.
 
     Args:
-        url: its query may hold the two options below, and those of redis-py, such as `socket_timeout`.
-        allow_eviction: work with a server whose eviction policy is not `noeviction`.
-        max_connections: how many calls may be under way at once; further ones wait.
+        url: its query may hold the options of this backend, and those of redis-py, such as `ssl_ca_certs`.
+        options: as in `options.RedisOptions`; they count more than those of the URL.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
     """
-    parts = split_url(url)
-    if "@" in parts.path + parts.query + parts.fragment:
-        raise _malformed()  # it ended a password that holds an unescaped / ? or #
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    evict = _boolean("allow_eviction", query.pop("allow_eviction", allow_eviction))
-    limit = _count("max_connections", query.pop("max_connections", max_connections))
-    _check_patience(query)
+    parts = parse_url(url, usual=_USUAL, needs_host=False)
+    read = read_options("redis", OPTIONS, url, options, others=True)
     scheme, cluster, _ = parts.scheme.partition("+")
-    login, at, hosts = parts.netloc.rpartition("@")
-    nodes = tuple(_node(each) for each in hosts.split(","))
-    if cluster and parts.path.strip("/") not in ("", "0"):
-        raise ConfigurationError("a Redis cluster has database 0 only: leave the path out of the URL")
-    if not cluster and len(nodes) > 1:
+    hosts = tuple(Node(host.name or "localhost", host.port or DEFAULT_PORT) for host in parts.hosts)
+    if not cluster and len(hosts) > 1:
         raise ConfigurationError("several hosts are the nodes of a Redis cluster: use a redis+cluster:// URL")
-    first = hosts.split(",")[0] or "localhost"
-    plain = urlunsplit((scheme, login + at + first, parts.path, urlencode(query), ""))
-    address = Address(plain, nodes if cluster else (), host_of(url), evict, limit)
+    address = Address(
+        nodes=hosts or (Node("localhost", DEFAULT_PORT),),
+        cluster=bool(cluster),
+        shown=parts.shown,
+        tls=scheme == "rediss",
+        settings={
+            **DEFAULTS,
+            **_driver_options(parts, scheme),
+            **_login(parts),
+            **_database(parts, bool(cluster)),
+        },
+        **read,
+    )
     _check(address)
     return address
 
 
-def _boolean(name: str, value: Any) -> bool:
-    found = value if isinstance(value, bool) else _TRUE.get(str(value).lower())
-    if found is None:
-        raise ConfigurationError(f"{name} must be 1 or 0: {value!r}")
-    return found
+def _login(parts: Url) -> dict[str, str]:
+    found = {"username": parts.user, "password": parts.password}
+    return {name: value for name, value in found.items() if value}
 
 
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
-        raise ConfigurationError(f"{name} must be a whole number from 1 on: {value!r}")
-    return int(value)
+def _database(parts: Url, cluster: bool) -> dict[str, int]:
+    number = parts.path.strip("/")
+    if cluster and number not in ("", "0"):
+        raise ConfigurationError("a Redis cluster has database 0 only: leave the path out of the URL")
+    if not number:
+        return {}
+    if parts.path != f"/{number}" or not (number.isascii() and number.isdecimal()):
+        raise ConfigurationError("the path of a Redis URL is the number of a database, such as redis://host:6379/0")
+    return {"db": int(number)}
 
 
-def _node(text: str) -> tuple[str, int]:
+def _driver_options(parts: Url, scheme: str) -> dict[str, Any]:
+    """Return the options that are redis-py's, in its own types."""
+    own = {name for option in OPTIONS for name in (option.name, *option.aliases)}
+    rest = {name: value for name, value in parts.options.items() if name not in own}
+    if refused := sorted(set(rest) & set(_OURS)):
+        raise ConfigurationError(f"redis has no option {', '.join(refused)} in its URL")
+    if "socket_connect_timeout" in rest:
+        seconds(0.001)("socket_connect_timeout", rest["socket_connect_timeout"])
+    read: Any = redis.connection.parse_url
     try:
-        parts = urlsplit(f"//{text}")
-        host = parts.hostname or "localhost"
-        host.encode("idna")  # as the look-up of names will
-        return host, parts.port or 6379
-    except ValueError:
-        raise _malformed() from None
-
-
-def _malformed() -> ConfigurationError:
-    """Return an error that repeats no part of the URL: of one that is malformed, any part may be of the password."""
-    return ConfigurationError(
-        "this is not a URL of Redis, which looks like redis://user:password@host:6379/0: special characters of user "
-        "and password are percent-encoded, hosts of a cluster (redis+cluster://) stand between commas"
-    )
+        found: dict[str, Any] = read(f"{scheme}://localhost?{urlencode(rest)}")
+    except ValueError as error:
+        raise ConfigurationError(f"the URL of redis at {parts.shown} is wrong: {error}") from error
+    return {name: value for name, value in found.items() if name not in _OURS}
 
 
 def _check(address: Address) -> None:
     """Find wrong options now instead of on the first call: the driver takes any, and fails when it connects."""
     try:
-        address.url.encode()
-        unquote_to_bytes(urlsplit(address.url).netloc).decode()
-    except ValueError:
-        raise _malformed() from None
-    try:
-        pool = redis.ConnectionPool.from_url(address.url, **DEFAULTS)
-        pool.connection_class(**pool.connection_kwargs)
-        if address.nodes:
-            make_async_cluster(address)  # connects later, and takes fewer options than the blocking one
+        make_connection(address, address.nodes[0])
+        make_async_connection(address, address.nodes[0])
     except (ValueError, TypeError, redis.exceptions.RedisError) as error:
-        # the driver's text may repeat an option's value, never the password: what it stands in was read before
-        raise ConfigurationError(f"the URL of redis at {address.host} is wrong: {error}") from error
-
-
-def _check_patience(query: dict[str, str]) -> None:
-    for name in ("socket_timeout", "socket_connect_timeout"):
-        if name in query:
-            seconds(0.001)(name, query[name])
+        # the driver's text may repeat an option's value, never the password
+        raise ConfigurationError(f"the URL of redis at {address.shown} is wrong: {error}") from error
 
 
 def _no_retry(module: Any) -> Any:
@@ -143,54 +148,61 @@ def _no_retry(module: Any) -> Any:
     return module.Retry(redis.backoff.NoBackoff(), 0)
 
 
-def make_pool(address: Address) -> redis.ConnectionPool:
-    """Return a pool of blocking connections; a call waits when all of them are in use."""
-    return redis.BlockingConnectionPool.from_url(
-        address.url,
-        **DEFAULTS | {"max_connections": address.max_connections, "timeout": None, "retry": _no_retry(redis.retry)},
+def _settings(address: Address, node: Node, timeout: float | None) -> dict[str, Any]:
+    longest = address.timeout if timeout is None else timeout
+    connect = min(longest, address.settings["socket_connect_timeout"])
+    given = {"host": node.host, "port": node.port, "socket_timeout": longest, "socket_connect_timeout": connect}
+    return {**address.settings, **given}
+
+
+def make_connection(address: Address, node: Node, timeout: float | None = None) -> redis.connection.AbstractConnection:
+    """Return a blocking connection of the driver, not yet connected.
+
+    Args:
+        timeout: seconds for each step of connecting; None is that of the address.
+    """
+    kind: Any = redis.connection.SSLConnection if address.tls else redis.connection.Connection
+    made: redis.connection.AbstractConnection = kind(**_settings(address, node, timeout), retry=_no_retry(redis.retry))
+    return made
+
+
+def make_async_connection(
+    address: Address, node: Node, timeout: float | None = None
+) -> redis.asyncio.connection.AbstractConnection:
+    """Return a connection of the driver for asyncio, not yet connected."""
+    kind: Any = redis.asyncio.SSLConnection if address.tls else redis.asyncio.Connection
+    made: redis.asyncio.connection.AbstractConnection = kind(
+        **_settings(address, node, timeout), retry=_no_retry(redis.asyncio.retry)
     )
+    return made
 
 
-def make_async_pool(address: Address) -> redis.asyncio.ConnectionPool:
-    """Return a pool of asyncio connections without a limit; the executor limits the calls."""
-    retry = _no_retry(redis.asyncio.retry)
-    return redis.asyncio.ConnectionPool.from_url(address.url, **DEFAULTS | {"retry": retry})
+def make_client(address: Address, *, database: int | None = None) -> redis.Redis:
+    """Return the driver's client of a single server, for migrations."""
+    kind = redis.connection.SSLConnection if address.tls else redis.connection.Connection
+    settings = _settings(address, address.nodes[0], None)
+    if database is not None:
+        settings["db"] = database
+    pool: Any = redis.ConnectionPool(connection_class=kind, **settings, retry=_no_retry(redis.retry))
+    return redis.Redis.from_pool(pool)
 
 
 def make_cluster(address: Address) -> redis.RedisCluster:
-    """Return a client of a cluster; connects to find the nodes."""
+    """Return the driver's client of a cluster, for migrations; connects to find the nodes."""
     node: Any = redis.cluster.ClusterNode
-    nodes = [node(host, port) for host, port in address.nodes]
-    return redis.RedisCluster(startup_nodes=nodes, **_cluster_options(address), retry=_no_retry(redis.retry))
-
-
-def make_async_cluster(address: Address) -> redis.asyncio.RedisCluster:
-    """Return an asyncio client of a cluster; it connects on first use."""
-    nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in address.nodes]
-    retry = _no_retry(redis.asyncio.retry)
-    return redis.asyncio.RedisCluster(startup_nodes=nodes, **_cluster_options(address), retry=retry)
-
-
-def _cluster_options(address: Address) -> dict[str, Any]:
-    parse_url: Any = redis.connection.parse_url
-    options = DEFAULTS | dict(parse_url(address.url))
+    nodes = [node(*each) for each in address.nodes]
+    settings = _settings(address, address.nodes[0], None)
     for name in ("host", "port", "db"):
-        options.pop(name, None)
-    kind = options.pop("connection_class", None)
-    return options | {"ssl": kind is not None}
+        settings.pop(name, None)
+    return redis.RedisCluster(startup_nodes=nodes, **settings, ssl=address.tls, retry=_no_retry(redis.retry))
 
 
-def client_options(*, allow_eviction: bool = False) -> bool:
-    """Return `allow_eviction`, the one option that goes with a client of the application."""
-    return _boolean("allow_eviction", allow_eviction)
-
-
-def address_of(client: Any) -> str:
+def shown_of(client: Any) -> str:
     """Return where a client of the application points, for messages."""
     pool = getattr(client, "connection_pool", None)
     settings = getattr(pool, "connection_kwargs", {})
     if "path" in settings:
         return str(settings["path"])
     if "host" in settings:
-        return f"{settings['host']}:{settings.get('port', 6379)}"
+        return f"{settings['host']}:{settings.get('port', DEFAULT_PORT)}"
     return str(getattr(pool, "service_name", "the application's client"))

@@ -1,23 +1,21 @@
-"""Lines to Redis: each sends one request, exactly once, and returns the reply with its texts as bytes.
+"""Connections of our own to one server: how they are kept and given back. Each request is sent exactly once.
 
-They use the driver's connections and not its `execute_command`, which may be set to repeat what got no answer (and is,
-in recent releases, unless told otherwise).
+The driver's pools and clients are not used: their way takes longer than the server needs for a call, and the clients
+repeat what got no answer unless told otherwise.
 """
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import queue
-import threading
 import time
 from collections import deque
-from typing import Any, Protocol
 
 import redis
-import redis.asyncio
-from redis.client import NEVER_DECODE
 
-from fairlane.backends.redis import address as addresses
+from fairlane.backends.redis.address import Address, Node
+from fairlane.backends.redis.errors import AllBusy, NotSent, code_of
+from fairlane.backends.redis.streams import AsyncConnection, Connection, Reply
 from fairlane.backends.redis.wire import Calls
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Call
@@ -26,244 +24,240 @@ from fairlane.errors import TransportClosed
 FRESH = 0.02
 """Seconds for which a connection is used again without looking whether the server has closed it meanwhile."""
 
-
-class Line(Protocol):
-    """Serves many threads."""
-
-    def send(self, request: Call) -> Any: ...
-    def close(self) -> None: ...
+_FAILURES = (OSError, redis.exceptions.RedisError)
 
 
-class AsyncLine(Protocol):
-    """Serves many tasks. A call must not be cancelled; the executor sees to that."""
+def answer_of(replies: list[Reply]) -> Reply:
+    """Return the first reply, or raise it if it is an error."""
+    reply = replies[0]
+    if isinstance(reply, redis.exceptions.ResponseError):
+        raise reply
+    return reply
 
-    async def send(self, request: Call) -> Any: ...
-    async def close(self) -> None: ...
+
+def _is_spoilt(replies: list[Reply]) -> bool:
+    """Tell whether a connection must not be used again: after a failover another server may have the same name."""
+    first = replies[0]
+    return isinstance(first, redis.exceptions.ResponseError) and code_of(first) == "READONLY"
 
 
-class OwnLine(forks.ForkAware):
-    """A single server, on connections of our own.
+class Connections(forks.ForkAware):
+    """Blocking connections to one server. Many threads use them at once."""
 
-    The driver's pool and its way of packing a command take longer than the server needs to carry the command out, so
-    both are done here: a list of free connections, and commands that are packed but for their last arguments.
-    """
-
-    def __init__(self, calls: Calls, address: addresses.Address) -> None:
-        self._calls = calls
-        self.client = redis.Redis(connection_pool=addresses.make_pool(address))
-        """The driver's client of the same server, for everything but the queue's calls."""
-        self._make: Any = self.client.connection_pool.make_connection
-        self._limit = address.max_connections
+    def __init__(self, address: Address, node: Node) -> None:
+        self._address = address
+        self._node = node
         self._closed = False
         self._start()
         forks.register(self)
 
     def _start(self) -> None:
-        self._free: deque[tuple[Any, float]] = deque()  # connected; and since when it is idle
-        self._cold: deque[Any] = deque()  # not connected, kept since the driver's pool counts what it makes
+        self._free: deque[tuple[Connection, float]] = deque()  # and since when it is idle
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # faster than a semaphore
-        for _ in range(self._limit):
+        for _ in range(self._address.max_connections):
             self._permits.put(None)
 
     def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
-        left = self._free, self._cold
+        left = self._free
         self._start()
         return left
 
-    def send(self, request: Call) -> Any:
-        packed = self._calls.packed(request)
+    def send(self, packed: bytes, deadline: float, count: int = 1) -> list[Reply]:
+        """Send a packed command, or several; return their replies.
+
+        Args:
+            deadline: as `time.monotonic` counts.
+            count: how many replies come.
+
+        Raises:
+            NotSent: no connection was to be had, or it broke before the whole command was handed over.
+        """
         permits = self._permits
-        permits.get()
         try:
-            return self._exchange(packed)
+            permits.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise NotSent from AllBusy(self._address.max_connections)
+        try:
+            return self._exchange(packed, deadline, count)
         finally:
             permits.put(None)
 
-    def _exchange(self, packed: bytes) -> Any:
-        connection = self._checkout()
+    def _exchange(self, packed: bytes, deadline: float, count: int) -> list[Reply]:
+        connection = self._reused()
+        if connection is not None:
+            try:
+                return self._on(connection, packed, deadline, count)
+            except NotSent:
+                pass  # closed since we looked
         try:
-            connection.send_packed_command((packed,))
-            reply = connection.read_response(disable_decoding=True)
-        except redis.exceptions.ResponseError:
-            self._keep(connection)  # a whole reply: the connection is as good as before
-            raise
-        except BaseException:
-            connection.disconnect()
-            self._cold.append(connection)
-            raise
-        self._keep(connection)
-        return reply
+            connection = Connection(self._address, self._node, deadline)
+        except _FAILURES as error:
+            raise NotSent from error
+        return self._on(connection, packed, deadline, count)
 
-    def _checkout(self) -> Any:
-        """Return a connection that is connected, and that the server has not closed while it was idle."""
+    def _on(self, connection: Connection, packed: bytes, deadline: float, count: int) -> list[Reply]:
         try:
-            connection, since = self._free.pop()
-            if time.monotonic() - since < FRESH or not _is_stale(connection):
+            replies = connection.exchange(packed, deadline, count)
+        except BaseException:
+            connection.close()
+            raise
+        if _is_spoilt(replies):
+            connection.close()
+        else:
+            self._free.append((connection, time.monotonic()))
+            if self._closed:
+                self._close_free()
+        return replies
+
+    def _reused(self) -> Connection | None:
+        """Return a connection that is open, and that the server has not closed while it was idle."""
+        while True:
+            try:
+                connection, since = self._free.pop()
+            except IndexError:
+                return None
+            if time.monotonic() - since < FRESH or not connection.is_stale():
                 return connection
-            connection.disconnect()
-        except IndexError:
-            connection = self._made()
-        try:
-            connection.connect()
-        except BaseException:
-            self._cold.append(connection)
-            raise
-        return connection
-
-    def _made(self) -> Any:
-        try:
-            return self._cold.pop()
-        except IndexError:
-            return self._make()
-
-    def _keep(self, connection: Any) -> None:
-        self._free.append((connection, time.monotonic()))
-        if self._closed:
-            self._disconnect_free()
+            connection.close()
 
     def close(self) -> None:
         """Close the free connections now, and those of calls in progress when these have their answers."""
         self._closed = True
-        self._disconnect_free()
+        self._close_free()
 
-    def _disconnect_free(self) -> None:
+    def _close_free(self) -> None:
         while True:
             try:
                 connection, _ = self._free.pop()
             except IndexError:
                 return
-            connection.disconnect()
+            connection.close()
 
 
-def _is_stale(connection: Any) -> bool:
-    """Tell whether a connection can be read although nothing was asked: it is closed, or out of step."""
-    try:
-        return bool(connection.can_read())
-    except (redis.exceptions.RedisError, OSError):
-        return True
+class _Loop:
+    """The connections of one event loop, and who waits for one there."""
 
-
-class PoolLine:
-    """Whatever stands behind a connection pool of the application: a server, or Sentinel."""
-
-    def __init__(self, calls: Calls, pool: Any) -> None:
-        self._calls = calls
-        self._pool = pool
-        self._checkout = _checkout_arguments(pool)
-
-    def send(self, request: Call) -> Any:
-        connection = self._pool.get_connection(*self._checkout)
-        try:
-            connection.send_command(*self._calls.command(request))
-            return connection.read_response(disable_decoding=True)
-        except redis.exceptions.ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            self._pool.release(connection)
+    def __init__(self, limit: int) -> None:
+        self.free: deque[tuple[AsyncConnection, float]] = deque()
+        self.busy: set[AsyncConnection] = set()
+        self.permits = asyncio.Semaphore(limit)
 
     def close(self) -> None:
-        """Do nothing: the pool is the application's."""
+        """Close all connections, which ends the calls in progress."""
+        for connection in (*self.busy, *(connection for connection, _ in self.free)):
+            connection.close()
+        self.free.clear()
 
 
-class ClusterLine:
-    """A cluster. Naming the node keeps the driver from repeating a call, yet not from following MOVED and ASK."""
+class AsyncConnections(forks.ForkAware):
+    """Connections of asyncio to one server, for each event loop its own. Many tasks use them at once."""
 
-    def __init__(self, calls: Calls, *, address: addresses.Address | None = None, client: Any = None) -> None:
-        self._calls = calls
+    def __init__(self, address: Address, node: Node) -> None:
         self._address = address
-        self._client = client
-        self._lock = threading.Lock()
-        self._under_way = 0
+        self._node = node
         self._closed = False
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        forks.register(self)
 
-    def send(self, request: Call) -> Any:
-        client = self._enter()
+    def after_fork_in_child(self) -> object:
+        """Begin anew; see `forks`."""
+        left, self._loops = self._loops, {}
+        return left
+
+    async def send(self, packed: bytes, deadline: float, count: int = 1) -> list[Reply]:
+        """Send a packed command, or several; return their replies. See `Connections.send`."""
+        here = self._here()
+        sent = False
+        connecting = False
         try:
-            node = client.get_node_from_key(self._calls.key)
-            return client.execute_command(*self._calls.command(request), target_nodes=node, **{NEVER_DECODE: True})
-        finally:
-            self._leave()
+            async with asyncio.timeout(deadline - time.monotonic()), here.permits:
+                connecting = True
+                connection = self._reused(here) or await AsyncConnection.opened(self._address, self._node, deadline)
+                sent = True
+                return await self._on(here, connection, packed, count)
+        except _FAILURES as error:
+            if sent:
+                raise
+            if not connecting:
+                raise NotSent from AllBusy(self._address.max_connections)
+            raise NotSent from error
 
-    def _enter(self) -> Any:
-        with self._lock:
+    def _here(self) -> _Loop:
+        running = asyncio.get_running_loop()
+        found = self._loops.get(running)
+        if found is None:
+            for loop in [each for each in self._loops if each.is_closed()]:
+                del self._loops[loop]  # its connections close as they are collected: a closed loop can do nothing
+            found = self._loops[running] = _Loop(self._address.max_connections)
+        return found
+
+    async def _on(self, here: _Loop, connection: AsyncConnection, packed: bytes, count: int) -> list[Reply]:
+        here.busy.add(connection)
+        try:
             if self._closed:
                 raise TransportClosed()
-            if self._client is None:
-                assert self._address is not None
-                self._client = addresses.make_cluster(self._address)
-            self._under_way += 1
-            return self._client
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-        self._release()
-
-    def close(self) -> None:
-        """Close the client, or let the last call in progress do it: the driver would close their connections too."""
-        with self._lock:
-            self._closed = True
-        self._release()
-
-    def _release(self) -> None:
-        with self._lock:
-            if not self._closed or self._under_way or self._client is None or self._address is None:
-                return
-            client, self._client = self._client, None
-        client.close()
-
-
-class AsyncPoolLine:
-    """A connection pool of asyncio, of our own or the application's."""
-
-    def __init__(self, calls: Calls, pool: Any) -> None:
-        self._calls = calls
-        self._pool = pool
-        self._checkout = _checkout_arguments(pool)
-
-    async def send(self, request: Call) -> Any:
-        connection = await self._pool.get_connection(*self._checkout)
-        try:
-            await connection.send_command(*self._calls.command(request))
-            return await connection.read_response(disable_decoding=True)
-        except redis.exceptions.ResponseError:
-            raise
+            replies = await connection.exchange(packed, count)
+            if self._closed or _is_spoilt(replies):
+                connection.close()
+            else:
+                here.free.append((connection, time.monotonic()))
+            return replies
         except BaseException:
-            await connection.disconnect(nowait=True)
+            connection.close()
             raise
         finally:
-            await self._pool.release(connection)
+            here.busy.discard(connection)
+
+    def _reused(self, here: _Loop) -> AsyncConnection | None:
+        if self._closed:
+            raise TransportClosed()
+        while here.free:
+            connection, since = here.free.pop()
+            if time.monotonic() - since < FRESH or not connection.is_stale():
+                return connection
+            connection.close()
+        return None
 
     async def close(self) -> None:
-        await self._pool.disconnect()
+        """Close all connections. Calls in progress end; their outcome is unknown."""
+        self._closed = True
+        running = asyncio.get_running_loop()
+        while self._loops:
+            loop, state = self._loops.popitem()
+            if loop is running:
+                state.close()
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(state.close)
 
 
-class AsyncClusterLine:
-    """A cluster, for asyncio."""
+class Server:
+    """One server, for blocking calls."""
 
-    def __init__(self, calls: Calls, *, address: addresses.Address | None = None, client: Any = None) -> None:
+    def __init__(self, calls: Calls, address: Address) -> None:
         self._calls = calls
-        self._address = address
-        self._client = client
+        self._connections = Connections(address, address.nodes[0])
 
-    async def send(self, request: Call) -> Any:
-        if self._client is None:
-            assert self._address is not None
-            self._client = addresses.make_async_cluster(self._address)
-        client = await self._client.initialize()
-        node = client.get_node_from_key(self._calls.key)
-        return await client.execute_command(*self._calls.command(request), target_nodes=node, **{NEVER_DECODE: True})
+    def send(self, request: Call, deadline: float) -> Reply:
+        """Send one request."""
+        return answer_of(self._connections.send(self._calls.packed(request), deadline))
+
+    def close(self) -> None:
+        """See `Connections.close`."""
+        self._connections.close()
+
+
+class AsyncServer:
+    """One server, for asyncio."""
+
+    def __init__(self, calls: Calls, address: Address) -> None:
+        self._calls = calls
+        self._connections = AsyncConnections(address, address.nodes[0])
+
+    async def send(self, request: Call, deadline: float) -> Reply:
+        """Send one request."""
+        return answer_of(await self._connections.send(self._calls.packed(request), deadline))
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-
-
-def _checkout_arguments(pool: Any) -> tuple[str, ...]:
-    """Return what this release of the driver wants for a connection: before 5.3 the name of a command."""
-    name = inspect.signature(pool.get_connection).parameters.get("command_name")
-    return ("FCALL",) if name is not None and name.default is inspect.Parameter.empty else ()
+        """See `AsyncConnections.close`."""
+        await self._connections.close()

@@ -1,179 +1,151 @@
-"""The Redis and Valkey backend: every operation is one function call.
-
-The functions are in `lua/`. The executors send each call exactly once, on a connection of the driver's pool and not
-through the driver's client, which may be set to repeat what got no answer (its default in recent releases).
-"""
+"""The two executors of the Redis backend: each request of the core is one function call, sent exactly once."""
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import redis
 import redis.asyncio
 
-from fairlane.backends.base import translated
-from fairlane.backends.redis import address as addresses
-from fairlane.backends.redis import connections as lines
-from fairlane.backends.redis.wire import Calls, Refused, revision_rows, rows_of, translate
-from fairlane.backends.shared.options import check_options
-from fairlane.backends.stored import REVISION, Call, Operation, ProcedureCore, Rows
-from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
-from fairlane.program import Program
+from fairlane.backends.redis.address import parse, shown_of
+from fairlane.backends.redis.cluster import AsyncCluster, Cluster
+from fairlane.backends.redis.connections import AsyncServer, Server
+from fairlane.backends.redis.errors import BACKEND_NAME, NotSent, translate
+from fairlane.backends.redis.given import AsyncGivenCluster, AsyncGivenPool, GivenCluster, GivenPool
+from fairlane.backends.redis.options import OPTIONS
+from fairlane.backends.redis.streams import Reply
+from fairlane.backends.redis.wire import Calls, revision_rows, rows_of
+from fairlane.backends.shared.options import read_options
+from fairlane.backends.stored import REVISION, Call, Rows
+from fairlane.errors import BackendUnavailable, ConfigurationError
 
 
-class RedisCore(ProcedureCore):
-    """The stored operations are the functions of the queue's library."""
+class _Sender(Protocol):
+    """Sends requests with blocking calls, for many threads at once."""
 
-    client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
-
-    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
-        """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""
-        try:
-            return (yield from super().call(operation, arguments))
-        except Refused as caught:
-            refused = caught
-        if operation is REVISION:
-            return []
-        if (yield from self.revision()) is None:
-            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from refused.__cause__
-        # it failed, or the queue was removed and made anew just now
-        raise refused.error from refused.__cause__
+    def send(self, request: Call, deadline: float) -> Reply: ...
+    def close(self) -> None: ...
 
 
-class _Options:
-    """What both executors are told, and what they make of requests and errors."""
+class _AsyncSender(Protocol):
+    """The same for many tasks of asyncio."""
 
-    def __init__(self, queue: str, host: str, allow_eviction: bool) -> None:
-        self.queue = queue
+    async def send(self, request: Call, deadline: float) -> Reply: ...
+    async def close(self) -> None: ...
+
+
+class _Settings:
+    """What both executors are told, and what they make of replies and errors."""
+
+    def __init__(self, queue: str, host: str, timeout: float, allow_eviction: bool) -> None:
         self.calls = Calls(queue)
+        self.timeout = timeout
+        self.closed = False
         self._host = host
         self._allow_eviction = allow_eviction
 
-    def translate(self, error: Exception) -> Exception | None:
-        return translate(error, self._host)
+    @classmethod
+    def of_client(cls, client: Any, queue: str, options: Mapping[str, Any]) -> Self:
+        return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
 
-    def closed(self) -> BackendUnavailable:
-        return BackendUnavailable("redis", self._host, "this transport was closed during the call")
+    def translated(self, error: Exception) -> Exception | None:
+        """Return what to raise instead of an error, chained to what the driver said; None to let it through."""
+        known = translate(error, self._host, self.timeout)
+        if known is None:
+            return None
+        if self.closed and isinstance(known, BackendUnavailable):
+            known = BackendUnavailable(BACKEND_NAME, self._host, "this transport was closed during the call")
+        known.__cause__ = error.__cause__ if isinstance(error, NotSent) else error
+        return known
 
-    def rows(self, operation: Operation, reply: Any) -> Rows:
-        if operation is REVISION:
+    def rows(self, request: Call, reply: Reply) -> Rows:
+        if request.operation is REVISION:
             return revision_rows(reply, allow_eviction=self._allow_eviction)
-        return rows_of(operation, reply)
+        return rows_of(request.operation, reply)
 
 
 class RedisExecutor:
-    """Performs requests with blocking calls; a pool connection serves one call at a time."""
+    """Performs requests with blocking calls."""
 
-    def __init__(self, line: lines.Line, options: _Options, *, owned: bool) -> None:
-        self._line = line
-        self._options = options
-        self._owned = owned
+    def __init__(self, sender: _Sender, settings: _Settings) -> None:
+        self._sender = sender
+        self._settings = settings
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Connect to the server or cluster at a URL; `redis_address.parse` says what the options are."""
-        check_options("redis", options, ("allow_eviction", "max_connections"))
-        address = addresses.parse(url, **options)
-        settings = _Options(queue, address.host, address.allow_eviction)
-        if address.nodes:
-            line: lines.Line = lines.ClusterLine(settings.calls, address=address)
-        else:
-            line = lines.OwnLine(settings.calls, address)
-        return cls(line, settings, owned=True)
+        """Connect to the server or cluster at a URL; `options.OPTIONS` says what the options are."""
+        address = parse(url, **options)
+        settings = _Settings(queue, address.shown, address.timeout, address.allow_eviction)
+        return cls((Cluster if address.cluster else Server)(settings.calls, address), settings)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use the connections of a `redis.Redis` or `redis.RedisCluster` of the application."""
-        check_options("redis", options, ("allow_eviction",))
-        settings = _Options(queue, addresses.address_of(client), addresses.client_options(**options))
+        settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.RedisCluster):
-            return cls(lines.ClusterLine(settings.calls, client=client), settings, owned=False)
+            return cls(GivenCluster(settings.calls, client), settings)
         if isinstance(client, redis.Redis):
-            return cls(lines.PoolLine(settings.calls, client.connection_pool), settings, owned=False)
+            return cls(GivenPool(settings.calls, client), settings)
         raise ConfigurationError(f"expected a redis.Redis or redis.RedisCluster, got {type(client).__qualname__}")
 
     def execute(self, request: Call) -> Rows:
         """Perform one operation."""
-        try:  # not with `translated`: that takes longer than all else here
-            reply = self._line.send(request)
+        settings = self._settings
+        try:
+            reply = self._sender.send(request, time.monotonic() + settings.timeout)
         except Exception as error:
-            known = self._options.translate(error)
+            known = settings.translated(error)
             if known is None:
                 raise
-            raise known from error
-        return self._options.rows(request.operation, reply)
+            raise known from known.__cause__
+        return settings.rows(request, reply)
 
     def close(self) -> None:
-        """Close the connections, unless they are the application's."""
-        if self._owned:
-            self._line.close()
+        """Close the connections, unless they are the application's; calls in progress still get their answers."""
+        self._sender.close()
 
 
 class AsyncRedisExecutor:
-    """The same for asyncio.
+    """The same for asyncio."""
 
-    Every call runs in a task of its own, which a cancelled caller leaves to finish: a cancellation inside the driver
-    may leave a connection with half a handshake or an unread reply, which the next call would take for its own.
-    """
-
-    def __init__(self, line: lines.AsyncLine, options: _Options, *, limit: int | None) -> None:
-        self._line = line
-        self._options = options
-        self._owned = limit is not None
-        self._limit = asyncio.Semaphore(limit or addresses.MAX_CONNECTIONS)
-        self._tasks: set[asyncio.Task[Any]] = set()
+    def __init__(self, sender: _AsyncSender, settings: _Settings) -> None:
+        self._sender = sender
+        self._settings = settings
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Connect to the server or cluster at a URL; `redis_address.parse` says what the options are."""
-        check_options("redis", options, ("allow_eviction", "max_connections"))
-        address = addresses.parse(url, **options)
-        settings = _Options(queue, address.host, address.allow_eviction)
-        if address.nodes:
-            line: lines.AsyncLine = lines.AsyncClusterLine(settings.calls, address=address)
-        else:
-            line = lines.AsyncPoolLine(settings.calls, addresses.make_async_pool(address))
-        return cls(line, settings, limit=address.max_connections)
+        """Connect to the server or cluster at a URL; `options.OPTIONS` says what the options are."""
+        address = parse(url, **options)
+        settings = _Settings(queue, address.shown, address.timeout, address.allow_eviction)
+        return cls((AsyncCluster if address.cluster else AsyncServer)(settings.calls, address), settings)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use the connections of a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster` of the application."""
-        check_options("redis", options, ("allow_eviction",))
-        settings = _Options(queue, addresses.address_of(client), addresses.client_options(**options))
+        settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.asyncio.RedisCluster):
-            return cls(lines.AsyncClusterLine(settings.calls, client=client), settings, limit=None)
+            return cls(AsyncGivenCluster(settings.calls, client), settings)
         if isinstance(client, redis.asyncio.Redis):
-            return cls(lines.AsyncPoolLine(settings.calls, client.connection_pool), settings, limit=None)
+            return cls(AsyncGivenPool(settings.calls, client), settings)
         raise ConfigurationError(
             f"expected a redis.asyncio.Redis or redis.asyncio.RedisCluster, got {type(client).__qualname__}"
         )
 
     async def execute(self, request: Call) -> Rows:
         """Perform one operation."""
-        task = asyncio.ensure_future(self._send(request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        settings = self._settings
         try:
-            reply = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if not task.cancelled() or caller is None or caller.cancelling():
+            reply = await self._sender.send(request, time.monotonic() + settings.timeout)
+        except Exception as error:
+            known = settings.translated(error)
+            if known is None:
                 raise
-            raise self._options.closed() from None  # close() ended the call: the caller itself goes on
-        return self._options.rows(request.operation, reply)
-
-    async def _send(self, request: Call) -> Any:
-        async with self._limit:
-            with translated(self._options.translate):
-                return await self._line.send(request)
+            raise known from known.__cause__
+        return settings.rows(request, reply)
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's; calls in progress end, their outcome is unknown."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._owned:
-            await self._line.close()
+        self._settings.closed = True
+        await self._sender.close()

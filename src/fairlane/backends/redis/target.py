@@ -15,8 +15,9 @@ from uuid import uuid4
 import redis
 
 from fairlane.backends.base import translated
-from fairlane.backends.redis import address as addresses
-from fairlane.backends.redis.wire import Refused, check_policy, code_of, keys_of, library_of, translate
+from fairlane.backends.redis.address import make_client, make_cluster, parse
+from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, translate
+from fairlane.backends.redis.wire import check_policy, keys_of, library_of
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable, ConfigurationError
@@ -29,7 +30,7 @@ class RedisTarget(LedgerTarget):
     """A queue in Redis as the migrations' ledger sees it."""
 
     def __init__(self, url: str, choices: Choices) -> None:
-        self._address = addresses.parse(url)
+        self._address = parse(url)
         self._head_start = choices.head_start
         self._library = library_of(choices.queue)
         self._keys = keys_of(choices.queue)
@@ -40,14 +41,11 @@ class RedisTarget(LedgerTarget):
     def _client(self) -> Any:
         """The client for the queue's keys; in a cluster it finds their node."""
         if self._made is None:
-            if self._address.nodes:
-                self._made = addresses.make_cluster(self._address)
-            else:
-                self._made = redis.Redis(connection_pool=addresses.make_pool(self._address))
+            self._made = (make_cluster if self._address.cluster else make_client)(self._address)
         return self._made
 
     def _primaries(self) -> list[Any]:
-        if not self._address.nodes:
+        if not self._address.cluster:
             return [self._client]
         return [self._client.get_redis_connection(node) for node in self._client.get_primaries()]
 
@@ -55,7 +53,7 @@ class RedisTarget(LedgerTarget):
         return translated(self._translate)
 
     def _translate(self, error: Exception) -> Exception | None:
-        known = translate(error, self._address.host)
+        known = translate(error, self._address.shown, self._address.timeout)
         return known.error if isinstance(known, Refused) else known
 
     @contextmanager
@@ -66,7 +64,7 @@ class RedisTarget(LedgerTarget):
         with self._translated():
             while not self._client.set(key, token, nx=True, ex=LOCK_SECONDS):
                 if time.monotonic() > deadline:
-                    raise BackendUnavailable("redis", self._address.host, "another migration of this queue holds it up")
+                    raise BackendUnavailable(BACKEND_NAME, self._address.shown, "another migration of it holds it up")
                 time.sleep(0.05)
         try:
             yield
@@ -127,7 +125,7 @@ class RedisTarget(LedgerTarget):
                     raise
                 version = primary.info("server").get("redis_version", "?")
                 raise ConfigurationError(
-                    f"redis at {self._address.host} (version {version}) does not take the functions of the queue; "
+                    f"redis at {self._address.shown} (version {version}) does not take the functions of the queue; "
                     f"Redis 7 or Valkey is needed: {error}"
                 ) from error
 
@@ -144,7 +142,7 @@ class RedisTarget(LedgerTarget):
 
     def _used_elsewhere(self) -> bool:
         """Tell whether another database of the server has a queue of the same name."""
-        if self._address.nodes:
+        if self._address.cluster:
             return False
         here = self._client.connection_pool.connection_kwargs.get("db", 0)
         for name in self._client.info("keyspace"):
@@ -154,13 +152,8 @@ class RedisTarget(LedgerTarget):
         return False
 
     def _exists_in(self, database: int) -> bool:
-        pool = addresses.make_pool(self._address)
-        pool.connection_kwargs["db"] = database
-        with redis.Redis(connection_pool=pool) as client:
-            try:
-                return bool(client.exists(self._meta))
-            finally:
-                pool.disconnect()
+        with make_client(self._address, database=database) as client:
+            return bool(client.exists(self._meta))
 
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
         """Return a shell script that calls `redis-cli`, or what $REDIS_CLI says instead, with options and all."""
@@ -188,8 +181,6 @@ class RedisTarget(LedgerTarget):
         """Release the connections."""
         if self._made is not None:
             self._made.close()
-            if not self._address.nodes:
-                self._made.connection_pool.disconnect()
 
 
 def _text(value: Any) -> str:

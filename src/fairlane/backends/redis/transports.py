@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.redis import MANIFEST
+from fairlane.backends.redis.options import RedisClientSettings, RedisOptions
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
 
 
 class RedisTransport(Transport[T]):
@@ -12,8 +23,63 @@ class RedisTransport(Transport[T]):
 
     manifest = MANIFEST
 
+    def __init__(
+        self,
+        client: redis.Redis | redis.RedisCluster,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        **options: Unpack[RedisClientSettings],
+    ) -> None:
+        super().__init__(client, queue=queue, codec=codec, **options)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[RedisOptions],
+    ) -> Self:
+        """Connect to the server or cluster at a URL: `redis://host:6379/0`, `rediss://`, `redis+cluster://a:7000,b:7000`.
+
+        See `Transport.from_url` for arguments and errors.
+
+        Args:
+            options: `RedisOptions` names them, beside it `OPTIONS` documents them.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+
 
 class AsyncRedisTransport(AsyncTransport[T]):
-    """Queue in Redis or Valkey for asyncio: built on a URL or a client of `redis.asyncio`."""
+    """Queue in Redis or Valkey for asyncio: built on a URL or a client of `redis.asyncio`.
+
+    One that is built on a URL may be used in several event loops: each has connections of its own.
+    """
 
     manifest = MANIFEST
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis | redis.asyncio.RedisCluster,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        **options: Unpack[RedisClientSettings],
+    ) -> None:
+        super().__init__(client, queue=queue, codec=codec, **options)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[RedisOptions],
+    ) -> Self:
+        """Connect to the server or cluster at a URL; see `RedisTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)

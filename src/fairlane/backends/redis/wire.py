@@ -1,15 +1,13 @@
-"""What goes to Redis and what comes back: function calls, replies, error codes. No input or output happens here."""
+"""What goes to Redis and what comes back: function calls, and the rows in replies. No input or output happens here."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import redis
+import hiredis
 
-from fairlane.backends.base import LeaseGone
 from fairlane.backends.stored import (
     ACK,
     CLAIM,
@@ -25,33 +23,18 @@ from fairlane.backends.stored import (
     Row,
     Rows,
 )
-from fairlane.errors import (
-    AuthenticationFailed,
-    BackendFull,
-    BackendUnavailable,
-    ConfigurationError,
-    FairlaneError,
-)
+from fairlane.errors import ConfigurationError
 from fairlane.templates import environment
 
-BACKEND_NAME = "redis"
 _KEYS_TEMPLATE = "lua/keys.lua.j2"
 _MICROSECONDS = 1_000_000
 
 Argument = bytes | str | int
+_COUNT = len(b"*9\r\n")
+"""The length of what a packed command of one to nine parts begins with: their number."""
 Arguments = Mapping[str, Any]
 
-
-class Refused(Exception):
-    """The function of a call found no queue; or the code is the unspecific ERR: it does not exist, or it failed.
-
-    Attributes:
-        error: what to raise when nothing more is known.
-    """
-
-    def __init__(self, error: FairlaneError) -> None:
-        super().__init__(error)
-        self.error = error
+pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # it says: of one part
 
 
 def keys_of(queue: str) -> list[str]:
@@ -97,40 +80,41 @@ _ARGV: dict[Operation, Callable[[Arguments], tuple[Argument, ...]]] = {
 }
 
 
-def _bulk(argument: Argument) -> bytes:
-    """Return an argument as a bulk string of the Redis protocol."""
-    data = argument if isinstance(argument, bytes) else str(argument).encode()
-    return b"$%d\r\n%b\r\n" % (len(data), data)
-
-
 def _command(operation: Operation) -> str:
     """Return the command for a function; for those that only look, the one that needs no right to write."""
     return "FCALL_RO" if operation.looks else "FCALL"
 
 
 class Calls:
-    """Turns requests of the core into commands. The part of a command that never changes is made once."""
+    """Turns requests of the core into commands. The part of a command that never changes is packed once."""
 
     def __init__(self, queue: str) -> None:
         keys = keys_of(queue)
-        self.key = keys[0]
+        self.key = keys[0].encode()
         encoded = [key.encode() for key in keys]
         self._fixed: dict[Operation, tuple[Argument, ...]] = {
             operation: (_command(operation), f"{queue}_{operation.name}".encode(), len(keys), *encoded)
             for operation in _ARGV
         }
+        self._heads: dict[Operation, bytes] = {}
 
-        self._heads = {operation: b"".join(map(_bulk, fixed)) for operation, fixed in self._fixed.items()}
-
-    def command(self, request: Call) -> tuple[Any, ...]:
+    def command(self, request: Call) -> tuple[Argument, ...]:
         """Return the command for a request, as arguments of the driver."""
         return self._fixed[request.operation] + _ARGV[request.operation](request.arguments)
 
     def packed(self, request: Call) -> bytes:
         """Return the command for a request as it goes over the wire."""
-        argv = _ARGV[request.operation](request.arguments)
-        size = len(self._fixed[request.operation]) + len(argv)
-        return b"*%d\r\n%b%b" % (size, self._heads[request.operation], b"".join(map(_bulk, argv)))
+        operation = request.operation
+        argv = _ARGV[operation](request.arguments)
+        head = self._heads.get(operation)
+        if head is None:
+            head = self._heads[operation] = self._head(operation, len(argv))
+        return head + pack(argv)[_COUNT:] if argv else head
+
+    def _head(self, operation: Operation, more: int) -> bytes:
+        fixed = self._fixed[operation]
+        packed = pack(fixed)
+        return b"*%d%b" % (len(fixed) + more, packed[packed.index(b"\r\n") :])
 
 
 def _seconds(micros: int | None) -> float | None:
@@ -209,78 +193,3 @@ def check_policy(policy: str | None, *, allow_eviction: bool) -> None:
         f"the eviction policy of this Redis server {state}; any other than noeviction may lose messages when memory is "
         "full: set maxmemory-policy to noeviction, or accept the risk with allow_eviction=1 in the URL"
     )
-
-
-_CODE = re.compile(r"[A-Z]{2,}(?= |$)")
-_WAIT = {
-    "CLUSTERDOWN": "the cluster is down",
-    "MASTERDOWN": "the replica has lost its primary",
-    "TRYAGAIN": "the cluster is moving this queue to another node",
-    "NOREPLICAS": "too few replicas are connected, so it refuses writes",
-    "MISCONF": "it cannot save to disk, so it refuses writes",
-    "LOADING": "it is loading its data",
-    "READONLY": "it is a replica, which takes no writes",
-    "BUSY": "it is busy with a script",
-}
-_ELSEWHERE = {"MOVED", "ASK", "CROSSSLOT"}
-_CLASSES: tuple[tuple[type[Exception], str], ...] = (
-    (redis.exceptions.ReadOnlyError, "READONLY"),
-    (redis.exceptions.OutOfMemoryError, "OOM"),
-    (redis.exceptions.NoPermissionError, "NOPERM"),
-    (redis.exceptions.MasterDownError, "MASTERDOWN"),
-    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
-    (redis.exceptions.TryAgainError, "TRYAGAIN"),
-    (redis.exceptions.MovedError, "MOVED"),
-    (redis.exceptions.AskError, "ASK"),
-)
-
-
-def code_of(error: redis.exceptions.ResponseError) -> str:
-    """Return the code of an error reply. The driver cuts it off the text of those that it has a class for."""
-    for kind, code in _CLASSES:
-        if isinstance(error, kind):
-            return code
-    found = _CODE.match(str(error))
-    return found.group() if found else "ERR"
-
-
-def translate(error: Exception, host: str) -> Exception | None:
-    """Return Fairlane's error for one of the driver's, None when it has none."""
-    if isinstance(error, redis.exceptions.ResponseError):
-        return _translate_reply(error, host)
-    if isinstance(error, redis.exceptions.AuthenticationError):
-        return AuthenticationFailed(BACKEND_NAME, host)
-    if isinstance(error, redis.exceptions.TimeoutError | TimeoutError):
-        return BackendUnavailable(BACKEND_NAME, host, "it did not answer in time")
-    if isinstance(error, redis.exceptions.InvalidResponse):
-        return BackendUnavailable(BACKEND_NAME, host, "what answers there does not speak the protocol of Redis")
-    unreachable = (
-        redis.exceptions.ConnectionError,
-        redis.exceptions.ClusterError,
-        redis.exceptions.RedisClusterException,
-        OSError,
-    )
-    if isinstance(error, unreachable):
-        return BackendUnavailable(BACKEND_NAME, host, str(error).splitlines()[0] if str(error) else "no connection")
-    return None
-
-
-def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> FairlaneError | LeaseGone | Refused | None:
-    code = code_of(error)
-    if code == "LEASELOST":
-        return LeaseGone()
-    if code in ("ERR", "NOQUEUE"):
-        return Refused(BackendUnavailable(BACKEND_NAME, host, f"it refused the call: {error}"))
-    if code == "OOM":
-        return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
-    if code == "NOPERM":
-        return AuthenticationFailed(BACKEND_NAME, host, "this user may not run the queue's functions on its keys")
-    if code in ("NOAUTH", "WRONGPASS"):
-        return AuthenticationFailed(BACKEND_NAME, host)
-    if code in _WAIT:
-        return BackendUnavailable(BACKEND_NAME, host, _WAIT[code])
-    if code == "DB":  # "DB index is out of range", once the driver has cut off the ERR
-        return ConfigurationError(f"redis at {host} has no database of this number: correct the URL")
-    if code in _ELSEWHERE:
-        return ConfigurationError(f"redis at {host} is one node of a cluster: use a redis+cluster:// URL")
-    return None

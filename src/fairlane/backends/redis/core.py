@@ -1,0 +1,31 @@
+"""The programs of the Redis backend: every operation is one function call. The functions are in `lua/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlane.backends.redis.errors import Refused
+from fairlane.backends.stored import REVISION, Call, Operation, ProcedureCore, Rows
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import SchemaNotReady
+from fairlane.program import Program
+
+
+class RedisCore(ProcedureCore):
+    """The stored operations are the functions of the queue's library."""
+
+    client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
+
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+        """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""
+        try:
+            return (yield from super().call(operation, arguments))
+        except Refused as caught:
+            refused = caught
+        if operation is REVISION:
+            return []
+        if (yield from self.revision()) is None:
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from refused.__cause__
+        # it failed, or the queue was removed and made anew just now
+        raise refused.error from refused.__cause__

@@ -1,0 +1,128 @@
+"""The driver's errors and Redis's error replies, as Fairlane's own. Error replies are known by their code."""
+
+from __future__ import annotations
+
+import re
+
+import redis
+
+from fairlane.backends.base import LeaseGone
+from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError, FairlaneError
+
+BACKEND_NAME = "redis"
+NOTHING_CHANGED = "nothing was changed"
+OUTCOME_UNKNOWN = "whether the call was carried out is not known"
+
+
+class NotSent(Exception):
+    """Told by connections to an executor: the request never reached the server. `__cause__` says why."""
+
+
+class AllBusy(Exception):
+    """Told by connections to an executor: all of them were in use for as long as a call may take."""
+
+
+class Refused(Exception):
+    """The function of a call found no queue; or the code is the unspecific ERR: it does not exist, or it failed.
+
+    Attributes:
+        error: what to raise when nothing more is known.
+    """
+
+    def __init__(self, error: BackendUnavailable) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+_CODE = re.compile(r"[A-Z]{2,}(?= |$)")
+_WAIT = {
+    "CLUSTERDOWN": "the cluster is down",
+    "MASTERDOWN": "the replica has lost its primary",
+    "TRYAGAIN": "the cluster is moving this queue to another node",
+    "NOREPLICAS": "too few replicas are connected, so it refuses writes",
+    "MISCONF": "it cannot save to disk, so it refuses writes",
+    "LOADING": "it is loading its data",
+    "READONLY": "it is a replica, which takes no writes",
+    "BUSY": "it is busy with a script",
+}
+_ELSEWHERE = {"MOVED", "ASK", "CROSSSLOT"}
+_CLASSES: tuple[tuple[type[Exception], str], ...] = (
+    (redis.exceptions.ReadOnlyError, "READONLY"),
+    (redis.exceptions.OutOfMemoryError, "OOM"),
+    (redis.exceptions.NoPermissionError, "NOPERM"),
+    (redis.exceptions.MasterDownError, "MASTERDOWN"),
+    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (redis.exceptions.TryAgainError, "TRYAGAIN"),
+    (redis.exceptions.MovedError, "MOVED"),
+    (redis.exceptions.AskError, "ASK"),
+)
+
+
+def code_of(error: redis.exceptions.ResponseError) -> str:
+    """Return the code of an error reply. The driver cuts it off the text of those that it has a class for."""
+    for kind, code in _CLASSES:
+        if isinstance(error, kind):
+            return code
+    found = _CODE.match(str(error))
+    return found.group() if found else "ERR"
+
+
+def translate(error: Exception, host: str, timeout: float) -> Exception | None:
+    """Return Fairlane's error for one of the driver's, None when it has none.
+
+    Args:
+        host: where the server is, for people.
+        timeout: seconds that the call was given.
+    """
+    if isinstance(error, NotSent) and isinstance(error.__cause__, Exception):
+        return _translate(error.__cause__, host, timeout, NOTHING_CHANGED)
+    return _translate(error, host, timeout, OUTCOME_UNKNOWN)
+
+
+def _translate(error: Exception, host: str, timeout: float, outcome: str) -> Exception | None:
+    if isinstance(error, redis.exceptions.ResponseError):
+        return _translate_reply(error, host)
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return AuthenticationFailed(BACKEND_NAME, host)
+    reason = _reason(error, timeout)
+    return None if reason is None else BackendUnavailable(BACKEND_NAME, host, f"{reason} ({outcome})")
+
+
+def _reason(error: Exception, timeout: float) -> str | None:
+    """Return why a call has no answer; None when the error is none of the connection."""
+    if isinstance(error, AllBusy):
+        return f"all {error} connections were in use for {timeout:g} seconds: raise max_connections"
+    if isinstance(error, redis.exceptions.TimeoutError | TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, redis.exceptions.InvalidResponse):
+        return "what answers there does not speak the protocol of Redis"
+    unreachable = (
+        redis.exceptions.ConnectionError,
+        redis.exceptions.ClusterError,
+        redis.exceptions.RedisClusterException,
+        OSError,
+    )
+    if isinstance(error, unreachable):
+        return str(error).splitlines()[0] if str(error) else "no connection"
+    return None
+
+
+def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> FairlaneError | LeaseGone | Refused | None:
+    code = code_of(error)
+    if code == "LEASELOST":
+        return LeaseGone()
+    if code in ("ERR", "NOQUEUE"):
+        return Refused(BackendUnavailable(BACKEND_NAME, host, f"it refused the call: {error}"))
+    if code == "OOM":
+        return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
+    if code == "NOPERM":
+        return AuthenticationFailed(BACKEND_NAME, host, "this user may not run the queue's functions on its keys")
+    if code in ("NOAUTH", "WRONGPASS"):
+        return AuthenticationFailed(BACKEND_NAME, host)
+    if code in _WAIT:
+        return BackendUnavailable(BACKEND_NAME, host, f"{_WAIT[code]} ({NOTHING_CHANGED})")
+    if code == "DB":  # "DB index is out of range", once the driver has cut off the ERR
+        return ConfigurationError(f"redis at {host} has no database of this number: correct the URL")
+    if code in _ELSEWHERE:
+        return ConfigurationError(f"redis at {host} is one node of a cluster: use a redis+cluster:// URL")
+    return None

@@ -1,0 +1,143 @@
+"""One connection to a server: opened by the driver, used past it.
+
+The driver knows TLS, users and databases. Once it has opened a connection, requests and replies go past it, packed and
+parsed by hiredis: its own way takes longer, and does not end a call after a time that was set for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import time
+from typing import Any, Self, TypeAlias
+
+import hiredis
+import redis
+
+from fairlane.backends.redis.address import Address, Node, make_async_connection, make_connection
+from fairlane.backends.redis.errors import NotSent
+
+_CHUNK = 65536
+
+Reply: TypeAlias = Any
+"""What hiredis makes of a reply: bytes, int, None, lists of them; a `ResponseError` for an error reply."""
+
+
+def _reader() -> Any:
+    return hiredis.Reader(
+        protocolError=redis.exceptions.InvalidResponse, replyError=redis.exceptions.ResponseError, notEnoughData=_reader
+    )
+
+
+def _parsed(reader: Any, replies: list[Reply], count: int) -> bool:
+    """Add the replies that have arrived; return whether all have."""
+    while len(replies) < count:
+        reply = reader.gets()
+        if reply is _reader:  # stands for "not yet": None and False are replies
+            return False
+        replies.append(reply)
+    return True
+
+
+def _has_news(sock: Any) -> bool:
+    """Tell whether something arrived although nothing was asked: the server has closed the connection."""
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class Connection:
+    """One blocking connection."""
+
+    def __init__(self, address: Address, node: Node, deadline: float) -> None:
+        opener: Any = make_connection(address, node, _left(deadline))
+        opener.connect()
+        self._socket: socket.socket = opener._sock
+        opener._sock = None  # it is ours from now on: the driver closes what it has when it goes
+        self._reader = _reader()
+
+    def exchange(self, packed: bytes, deadline: float, count: int) -> list[Reply]:
+        """Send and return so many replies.
+
+        Raises:
+            NotSent: part of it could not be handed over.
+        """
+        sock = self._socket
+        sock.settimeout(_left(deadline))
+        try:
+            sock.sendall(packed)
+        except OSError as error:
+            raise NotSent from error
+        replies: list[Reply] = []
+        while not _parsed(self._reader, replies, count):
+            sock.settimeout(_left(deadline))
+            data = sock.recv(_CHUNK)
+            if not data:
+                raise redis.exceptions.ConnectionError("the server closed the connection")
+            self._reader.feed(data)
+        return replies
+
+    def is_stale(self) -> bool:
+        """Tell whether the server has closed it."""
+        return _has_news(self._socket)
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+
+class AsyncConnection:
+    """One connection of asyncio. A call that is cancelled leaves it out of step: it must be closed then."""
+
+    def __init__(self, stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams = stream, writer
+        self._reader = _reader()
+
+    @classmethod
+    async def opened(cls, address: Address, node: Node, deadline: float) -> Self:
+        """Connect. The caller sets the time for it."""
+        opener: Any = make_async_connection(address, node, _left(deadline))
+        try:
+            await opener.connect()
+        except BaseException:
+            if opener._writer is not None:
+                opener._writer.transport.abort()
+            opener._reader = opener._writer = None
+            raise
+        stream, writer = opener._reader, opener._writer
+        opener._reader = opener._writer = None  # they are ours from now on
+        assert stream is not None
+        assert writer is not None
+        return cls(stream, writer)
+
+    async def exchange(self, packed: bytes, count: int) -> list[Reply]:
+        """Send and return so many replies."""
+        stream, writer = self._streams
+        writer.write(packed)
+        await writer.drain()
+        replies: list[Reply] = []
+        while not _parsed(self._reader, replies, count):
+            data = await stream.read(_CHUNK)
+            if not data:
+                raise redis.exceptions.ConnectionError("the server closed the connection")
+            self._reader.feed(data)
+        return replies
+
+    def is_stale(self) -> bool:
+        """Tell whether the server has closed it, also when the loop had no time yet to find out."""
+        stream, writer = self._streams
+        return writer.is_closing() or stream.at_eof() or _has_news(writer.get_extra_info("socket"))
+
+    def close(self) -> None:
+        """Close it, at once, whatever is on its way."""
+        self._streams[1].transport.abort()
