@@ -7,9 +7,10 @@ written. Any object with `encode` and `decode` may take its place.
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from fairlane.errors import EventEncodingError, EventTooLarge
+from fairlane.errors import USUAL_ERRORS, EventEncodingError, EventTooLarge
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 200
@@ -26,6 +27,10 @@ class Codec(Protocol[EventT]):
     """Turn events into JSON text and back, so that a pydantic or msgspec model plugs in.
 
     The type of its events becomes the type of `lease.event`.
+
+    A failure becomes `EventEncodingError` or `EventDecodingError` if it is one of `fairlane.errors.USUAL_ERRORS`, such
+    as ValueError, or one that the codec names itself, in an attribute `errors`: a tuple of exceptions, e.g.
+    `(msgspec.MsgspecError,)`. Anything else passes unchanged, since it may come out of a signal handler.
     """
 
     def encode(self, event: EventT, /) -> str:
@@ -35,11 +40,25 @@ class Codec(Protocol[EventT]):
         """Return the event that `encode` made this text from."""
 
 
+def errors_of(codec: Codec[Any]) -> tuple[type[Exception], ...]:
+    """Return the exceptions that mean that a codec failed."""
+    return (*USUAL_ERRORS, *getattr(codec, "errors", ()))
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in _INFINITE:
+        raise ValueError(f"{text:.50} is larger than any float")
+    return number
+
+
+_INFINITE = (inf, -inf)
+_lenient = json.JSONDecoder(parse_constant=_refuse_constant)
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 _scan: Any = _decoder.scan_once  # type: ignore[attr-defined]
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 
@@ -62,13 +81,20 @@ class JsonCodec:
         return text
 
     def decode(self, text: str) -> Any:
-        """Return the event; `ValueError` when the text is not strict JSON."""
+        """Return the event.
+
+        Raises:
+            ValueError: the text is not strict JSON, or `encode` would refuse the event: SQL may have put it there.
+        """
         try:
             event, end = _scan(text, 0)
         except StopIteration:
             end = -1
-        # space around it is allowed, but what this codec wrote has none
-        return event if end == len(text) else _decoder.decode(text)
+        if end != len(text):  # space around it is allowed, but what this codec wrote has none
+            event = _decoder.decode(text)
+        if "\\u" in text or (len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
+            self.encode(event).encode()  # half a character, or too deep
+        return event
 
 
 def encode_event(codec: Codec[EventT], event: EventT) -> str:
@@ -85,12 +111,12 @@ def encode_event(codec: Codec[EventT], event: EventT) -> str:
         text = str.__str__(text)  # drivers ask a subclass for other things
         size = len(text.encode())
         if type(codec) is not JsonCodec:
-            _decoder.decode(text)
+            _lenient.decode(text)  # its own decoder may know numbers that Python's floats do not
     except EventEncodingError:
         raise
     except UnicodeEncodeError as error:
         raise EventEncodingError("a string holds a lone surrogate") from error
-    except Exception as error:
+    except errors_of(codec) as error:
         raise EventEncodingError(f"{type(error).__name__}: {error}") from error
     if size > MAX_EVENT_BYTES:
         raise EventTooLarge(size, MAX_EVENT_BYTES)

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import replace
 
-from fairlane.errors import LeaseLost
+from fairlane.errors import USUAL_ERRORS, LeaseLost
 from fairlane.model import Lease, T
 
 DEFAULT_QUEUE = "fairlane"
@@ -141,7 +141,7 @@ def _shown(value: object) -> str:
         return repr(value)[:200]
     except ValueError:  # Python refuses to write integers of more than 4,300 digits
         return "a very large number"
-    except Exception:  # whatever the repr() of somebody's class does
+    except USUAL_ERRORS:  # whatever the repr() of somebody's class does
         return f"an object of {type(value).__name__}"
 
 

@@ -10,6 +10,22 @@ from typing import Any
 
 from fairlane.model import Lease
 
+USUAL_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    NotImplementedError,
+    RecursionError,
+)
+"""What other people's code raises when it fails on a value.
+
+Not Exception: a signal handler may raise anything at any moment, such as the time limit of a task queue, and callers
+must get that as it is.
+"""
+
 
 class FairlaneError(Exception):
     """Root of all errors that Fairlane raises on purpose."""

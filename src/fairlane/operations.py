@@ -11,7 +11,7 @@ from typing import Generic
 from fairlane import contract
 from fairlane.backends.base import Claimed, Core
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
-from fairlane.codec import Codec, encode_event
+from fairlane.codec import Codec, encode_event, errors_of
 from fairlane.errors import BackendUnavailable, EventDecodingError
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T
 from fairlane.program import AnswerT, Program, RequestT, ResultT
@@ -23,6 +23,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
     def __init__(self, core: Core[RequestT, AnswerT], codec: Codec[T]) -> None:
         self.core = core
         self.codec = codec
+        self._decoding_errors = errors_of(codec)
         self._ready = False
         self._selective = type(core).check_arguments is not Core.check_arguments
 
@@ -71,7 +72,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
         group_id, text, seq, token, attempts, published_at, expires_at = claimed
         try:
             event = self.codec.decode(text)
-        except Exception as error:
+        except self._decoding_errors as error:
             raise EventDecodingError(Lease(group_id, text, seq, token, attempts, published_at, expires_at)) from error
         return Lease(group_id, event, seq, token, attempts, published_at, expires_at)
 
@@ -108,5 +109,5 @@ class Operations(Generic[RequestT, AnswerT, T]):
     def _decoded(self, row: MessageStatus) -> MessageStatus:
         try:
             return replace(row, event=self.codec.decode(row.event))
-        except Exception:
+        except self._decoding_errors:
             return row  # whoever looks at a damaged message wants to see it

@@ -262,6 +262,87 @@ async def test_events_an_error_of_the_codec_is_an_encoding_error(queues: Queues)
     assert await queue.leftovers() == {}
 
 
+REFUSED_AT_CLAIM = {
+    "larger than any float": "1e400",
+    "larger than any float, written out": "1" + "0" * 400 + ".0",
+    "a long mantissa and a short exponent": "[1" + "0" * 250 + "e60]",
+    "half of a character": '"\\ud800"',
+    "half of a character as a key": '{"\\uDFFF": 1}',
+    "300 lists": "[" * 300 + "]" * 300,
+    "300 objects": '{"a":' * 300 + "1" + "}" * 300,
+    "100,000 lists": "[" * 100_000 + "]" * 100_000,
+}
+
+
+async def test_events_that_publish_would_refuse_are_not_handed_out(queue: Queue) -> None:
+    """SQL lets them in. A worker would get `inf` and so on, and could publish the event nowhere."""
+    other = await queue.another(codec=Text())
+    for text in REFUSED_AT_CLAIM.values():
+        try:
+            await other.publish("g", text)
+        except EventEncodingError:
+            continue  # too deep for a codec of the application as well
+        if queue.caps.inspect_messages:
+            assert (await queue.messages("g"))[0].event == text, "who looks sees the text"
+        with pytest.raises(EventDecodingError) as caught:
+            await queue.claim("w", LONG)
+        assert caught.value.lease.event == text
+        await queue.ack(caught.value.lease)
+    assert await queue.leftovers() == {}
+
+
+def test_events_that_look_like_refused_ones_are_decoded() -> None:
+    """A quick look at the text finds what may be wrong; a closer one must let these pass."""
+    codec = JsonCodec()
+    for event in ("1e400", "\\ud800", "[" * 300, "\u0001", 10**299, 1e300, -1e-300, {"a" * 300: [0.1] * 300}):
+        assert exactly(codec.decode(codec.encode(event)), event)
+
+
+class TimeLimit(Exception):
+    """What task queues raise out of a signal handler."""
+
+
+class Interrupted:
+    """A codec during which the handler runs."""
+
+    def encode(self, event: Any) -> str:
+        raise TimeLimit()
+
+    def decode(self, text: str) -> Any:
+        raise TimeLimit()
+
+
+async def test_events_an_exception_out_of_a_signal_handler_passes_unchanged(queue: Queue) -> None:
+    """It became EventEncodingError, or told the worker to ack a message in order to discard it."""
+    other = await queue.another(codec=Interrupted())
+    with pytest.raises(TimeLimit):
+        await other.publish("g", 1)
+    assert await queue.leftovers() == {}
+    await queue.publish("g", 1)
+    with pytest.raises(TimeLimit):
+        await other.claim("w", LONG)
+    if queue.caps.inspect_messages:
+        with pytest.raises(TimeLimit):
+            await other.messages("g")
+    assert await queue.claim("w", LONG) is None, "the lease was made"
+
+
+class OwnErrors(PointCodec):
+    """A codec of a library whose errors are no ValueError, as msgspec's are."""
+
+    errors = (TimeLimit,)
+
+    def decode(self, text: str) -> Any:
+        raise TimeLimit()
+
+
+async def test_events_a_codec_may_name_errors_of_its_own(queues: Queues) -> None:
+    queue = await queues.make(codec=OwnErrors())
+    await queue.publish("g", Point(7))
+    with pytest.raises(EventDecodingError):
+        await queue.claim("w", LONG)
+
+
 async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue: Queue) -> None:
     """The lease is held: the worker can discard the message, or park it for somebody who can read it."""
     other = await queue.another(codec=PointCodec())
