@@ -11,7 +11,7 @@ Standard library only, so that it runs before anything is installed. In a test:
 
 from __future__ import annotations
 
-from tests.servers import elasticmq, mongoeco, postgres, redis, redis_cluster, rqlite_process, sqld
+from tests.servers import elasticmq, mongoeco, pgbouncer, postgres, redis, redis_cluster, rqlite_process, sqld
 from tests.servers.base import Server
 from tests.servers.process import Program, ServerError
 from tests.servers.tools import find_tool, install_tool
@@ -20,6 +20,7 @@ SERVERS: dict[str, type[Server]] = {
     server.name: server
     for server in (
         postgres.Postgres,
+        pgbouncer.PgBouncer,
         redis.Redis,
         redis_cluster.RedisCluster,
         sqld.Sqld,
@@ -30,7 +31,7 @@ SERVERS: dict[str, type[Server]] = {
 }
 
 # Started when nothing else is asked for: the servers of the backends that exist.
-DEFAULT = ("postgres", "redis", "redis-cluster", "sqld", "rqlite", "elasticmq")
+DEFAULT = ("postgres", "pgbouncer", "redis", "redis-cluster", "sqld", "rqlite", "elasticmq")
 
 # Started then too, where the machine can run them; the tests of their backends are skipped elsewhere.
 OPTIONAL = ("mongoeco",)

@@ -152,9 +152,9 @@ def has_plpgsql_check(bin_folder: Path) -> bool:
     return any((place / "plpgsql_check.control").exists() for place in places)
 
 
-def reachable(program: Program, user: str | None, folder: Path) -> Program:
+def reachable(program: Program, user: str | None, folder: Path, name: str = "postgres") -> Program:
     """The program as `user` can start it: an unpacked one may lie in a folder that only root may enter."""
-    root = packages.folder() / "postgres"
+    root = packages.folder() / name
     if user is None or root not in program.path.parents or open_to_everybody(program.path):
         return program
     copy = folder / "programs"
