@@ -126,11 +126,17 @@ class BackendError(FairlaneError):
 class BackendUnavailable(BackendError):
     """The server cannot be reached, broke the connection, or stayed busy beyond the deadline.
 
-    The outcome of the call in progress is unknown unless the text says otherwise; a lease that nobody received
-    expires by itself.
+    The text says whether the call was certainly not carried out; else its outcome is unknown, and a lease that nobody
+    received expires by itself. `remedy` is what to do, where "try again" is not it.
     """
 
+    def __init__(self, backend: str, host: str, reason: str, remedy: str | None = None) -> None:
+        super().__init__(backend, host, reason)
+        self.remedy = remedy
+
     def __str__(self) -> str:
+        if self.remedy is not None:
+            return f"{self.backend} at {self.host}: {self.reason}; {self.remedy}"
         return f"{self.backend} at {self.host} is not available: {self.reason}; check the server and try again"
 
 

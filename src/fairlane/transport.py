@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, NoReturn, Self
 
 from fairlane import contract
-from fairlane.backends.base import AsyncExecutor, Core, Executor
+from fairlane.backends.base import AsyncExecutor, Core, Executor, starting
 from fairlane.backends.manifest import Manifest
 from fairlane.capabilities import Capabilities
 from fairlane.codec import Codec, JsonCodec
@@ -72,7 +72,8 @@ class Transport(Generic[T]):
         made = cls.__new__(cls)
         made._assemble(backend.core(name), backend.executor.from_url(url, name, **options), codec)
         try:
-            run(made._operations.start(startup_timeout), made._execute)
+            with starting(made._executor, startup_timeout):
+                run(made._operations.start(startup_timeout), made._execute)
         except BaseException:
             made.close()
             raise
@@ -227,7 +228,8 @@ class AsyncTransport(Generic[T]):
         made = cls.__new__(cls)
         made._assemble(backend.core(name), backend.async_executor.from_url(url, name, **options), codec)
         try:
-            await run_async(made._operations.start(startup_timeout), made._execute)
+            with starting(made._executor, startup_timeout):
+                await run_async(made._operations.start(startup_timeout), made._execute)
         except BaseException:
             await made.close()
             raise

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
@@ -46,6 +47,20 @@ class AsyncExecutor(Protocol[RequestT_contra, AnswerT_co]):
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self: ...
     async def execute(self, request: RequestT_contra, /) -> AnswerT_co: ...
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """An executor whose calls can be told to end sooner than usual."""
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Let calls inside of the context end so many seconds from its beginning; each may take one second at least."""
+        ...
+
+
+def starting(executor: object, seconds: float) -> AbstractContextManager[None]:
+    """Let no call at the start of a transport take longer than that waits for its server, if the executor can do so."""
+    return executor.within(seconds) if isinstance(executor, Limited) else nullcontext()
 
 
 class LeaseGone(Exception):
