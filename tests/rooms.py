@@ -24,7 +24,7 @@ ROLES = frozenset(
 
 OWN = {
     "memory": {"store"},
-    "postgres": {"spares"},
+    "postgres": {"pool", "sessions"},
     "redis": {"cluster", "streams"},
     "sqlite": {"file"},
     "mongo": {"publishing", "inspection"},

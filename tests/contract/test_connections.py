@@ -14,7 +14,9 @@ import pytest
 
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, LeaseLost, TransportClosed
-from fairlane.backends.postgres.spares import Spares
+from fairlane.backends.postgres.connections import PING
+from fairlane.backends.postgres.pool import Pool
+from fairlane.backends.postgres.sessions import OwnAsyncConnection, OwnConnection
 from tests.harness import KITS, LONG, Queue, Queues, eventually
 
 pytestmark = pytest.mark.promise(1, 9)
@@ -366,15 +368,26 @@ async def test_connections_of_a_pool_end_with_the_transport(queue: Queue, pools:
 
 @pytest.mark.twins("async")
 @pytest.mark.backends("postgres")
-async def test_connections_that_are_opened_while_the_transport_closes_end_too(queue: Queue, pools: Any) -> None:
+async def test_connections_that_are_opened_while_the_transport_closes_end_too(
+    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = await queue.another(url=named(pools, queue))
-    lender = mine.transport._executor._lender
-    await lender._discard(lender._pool)  # as after a break
-    late = asyncio.ensure_future(mine.publish("g", 1))
-    await eventually(lender._lock.locked)
+    original, closed = OwnAsyncConnection.opened, asyncio.Event()
+
+    async def late(opening: Any) -> Any:
+        made = await original(opening)
+        await closed.wait()
+        return made
+
+    monkeypatch.setattr(OwnAsyncConnection, "opened", late)
+    source = mine.transport._executor._source
+    source._pool.drop(source._pool.take())  # as after a break
+    publishing = asyncio.ensure_future(mine.publish("g", 1))
+    await eventually(lambda: source._tasks)
     await mine.transport.close()
+    closed.set()
     with pytest.raises(TransportClosed):
-        await late
+        await publishing
     await no_session_is_left(queue)
 
 
@@ -395,23 +408,25 @@ async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue:
 
 @pytest.mark.twins("sync")
 @pytest.mark.backends("postgres")
-@pytest.mark.parametrize("step", ["is_stale", "put"])
+@pytest.mark.parametrize(
+    "step", [(OwnConnection, "is_fit"), (Pool, "give"), (OwnConnection, "ask")], ids=["is_fit", "give", "ask"]
+)
 async def test_connections_are_not_lost_by_an_interrupt(
     queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, step: Any
 ) -> None:
     """Ctrl-C between the statement and the pool. Guards against a place in the pool that nobody gives back."""
     one = await queue.another(url=pools["own"](), max_connections=1, timeout=2)
     await one.publish("g", 0)
-    original, struck = getattr(Spares, step), []
+    original, struck = getattr(*step), []
 
-    def interrupted(self, *arguments: Any) -> Any:
-        answer = original(*arguments) if step == "is_stale" else original(self, *arguments)
+    def interrupted(self: Any, *arguments: Any) -> Any:
+        answer = original(self, *arguments)
         if not struck:
             struck.append(step)
             raise KeyboardInterrupt
         return answer
 
-    monkeypatch.setattr(Spares, step, interrupted)
+    monkeypatch.setattr(*step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         one.transport.publish("g", 1)
     assert struck
@@ -420,29 +435,47 @@ async def test_connections_are_not_lost_by_an_interrupt(
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_that_nobody_has_used_for_long_are_opened_anew(
-    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("silent", [False, True], ids=["answers", "silent"])
+async def test_connections_that_nobody_has_used_for_long_are_tried_first(
+    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    """What is between client and server forgets a silent connection, and tells neither."""
+    """What is between client and server forgets a connection, and tells neither. Guards against a call that is sent
+    into the void: nobody would know whether it was carried out."""
     mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
+    before = await sessions(queue)
+    assert len(before) == 1
+    monkeypatch.setattr("fairlane.backends.postgres.connections.PING_AFTER", 0.2)
+    await asyncio.sleep(0.3)
+    if silent:
+        kind = OwnConnection if queue.twin == "sync" else OwnAsyncConnection
+        original = kind.ask
 
-    async def one() -> Any:  # that which tried the URL out ends a little later
+        def ask(self: Any, text: str, arguments: Any = None) -> Any:
+            return original(self, "select pg_sleep(60)" if text == PING else text, arguments)
+
+        monkeypatch.setattr(kind, "ask", ask)
+        monkeypatch.setattr("fairlane.backends.postgres.connections.PING_TIMEOUT", 0.3)
+    await mine.publish("g", 2)
+    monkeypatch.undo()
+    assert (await sessions(queue) == before) is not silent
+    assert [event for _, event in await queue.drain()] == [1, 2]
+
+
+@pytest.mark.backends("postgres")
+async def test_connections_of_long_ago_are_closed(queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against connections that a burst of calls leaves behind for ever."""
+    mine = await queue.another(url=named(pools, queue))
+    await asyncio.gather(*(mine.claim("w", LONG) for _ in range(8)))
+    monkeypatch.setattr("fairlane.backends.postgres.pool.IDLE_SECONDS", 0.2)
+    await asyncio.sleep(0.3)
+    await mine.publish("g", 1)
+
+    async def one() -> Any:
         return len(await sessions(queue)) == 1
 
     await eventually(one)
-    before = await sessions(queue)
     await mine.publish("g", 2)
-    assert await sessions(queue) == before
-    monkeypatch.setattr("fairlane.backends.postgres.spares.IDLE_SECONDS", 0.0)
-    await mine.publish("g", 3)
-
-    async def others() -> Any:
-        now = await sessions(queue)
-        return now and not now & before
-
-    await eventually(others)
-    assert [event for _, event in await queue.drain()] == [1, 2, 3]
 
 
 @pytest.mark.backends("postgres")

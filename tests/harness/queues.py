@@ -243,10 +243,10 @@ class Queues:
         self._cleanup.push_async_callback(queue.close)
         return queue
 
-    def over(self, name: str, client: Any) -> Queue:
+    def over(self, name: str, client: Any, **options: Any) -> Queue:
         """A transport on a client, pool or connection of the application."""
         kinds = MANIFESTS[self.kit.backend].transports()
-        return Queue(self, name, kinds[self.twin == "async"](client, queue=name))
+        return Queue(self, name, kinds[self.twin == "async"](client, queue=name, **options))
 
     def afterwards(self, close: Callable[[], Any]) -> None:
         """Let something of the application's be closed before the queues go, also when the test fails."""

@@ -1,7 +1,8 @@
 """PgBouncer before a PostgreSQL of its own. `FAIRLANE_TEST_PGBOUNCER_URL` replaces it.
 
-One database under three names: `postgres` with transaction pooling and `session` with session pooling, each with 2
-server connections, and `direct`, with as many as a test may want.
+One database under four names: `postgres` with transaction pooling and `session` with session pooling, each with 2
+server connections; `strict`, like `postgres` but with another default isolation level; `direct`, with as many
+connections as a test may want.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from tests.servers.base import Server, which
 from tests.servers.postgres import Postgres, reachable
 from tests.servers.process import Program, unprivileged_user
 
-MODES = {"postgres": "pool_mode=transaction pool_size=2", "session": "pool_mode=session pool_size=2"}
-DIRECT = {"direct": "pool_mode=session pool_size=100"}
+MODES = {
+    "postgres": "pool_mode=transaction pool_size=2",
+    "session": "pool_mode=session pool_size=2",
+    "strict": "pool_mode=transaction pool_size=2 connect_query='set default_transaction_isolation = serializable'",
+    "direct": "pool_mode=session pool_size=100",
+}
 
 CONFIGURATION = """\
 [databases]
@@ -77,7 +82,7 @@ class PgBouncer(Server):
 
     def arguments(self) -> list[str]:
         place = f"host=127.0.0.1 port={self.postgres.port} dbname=postgres"
-        databases = "\n".join(f"{name} = {place} {mode}" for name, mode in {**MODES, **DIRECT}.items())
+        databases = "\n".join(f"{name} = {place} {mode}" for name, mode in MODES.items())
         file = self.folder / "pgbouncer.ini"
         file.write_text(CONFIGURATION.format(databases=databases, port=self.port, folder=self.folder))
         if self.user:

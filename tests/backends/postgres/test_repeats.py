@@ -15,7 +15,7 @@ CLAIM = Call(CLAIM, {"p_worker_id": "w", "p_visibility": 60.0, "p_min_priority":
 PUBLISH = Call(PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None})
 
 
-class Lender:
+class Source:
     """Loses some deadlocks, then answers."""
 
     def __init__(self, losses: int) -> None:
@@ -31,49 +31,49 @@ class Lender:
     def close(self) -> None: ...
 
 
-class AsyncLender(Lender):
+class AsyncSource(Source):
     async def run(self, text: str, arguments: Any) -> Any:  # type: ignore[override]
         return super().run(text, arguments)
 
 
-async def execute(twin: str, lender: Any, request: Call, **options: Any) -> Any:
+async def execute(twin: str, source: Any, request: Call, **options: Any) -> Any:
     if twin == "sync":
-        return PostgresExecutor(lender, "q", "host", **options).execute(request)
-    return await AsyncPostgresExecutor(lender, "q", "host", **options).execute(request)
+        return PostgresExecutor(source, "q", "host", **options).execute(request)
+    return await AsyncPostgresExecutor(source, "q", "host", **options).execute(request)
 
 
-def lenders(twin: str, losses: int) -> Any:
-    return (Lender if twin == "sync" else AsyncLender)(losses)
+def sources(twin: str, losses: int) -> Any:
+    return (Source if twin == "sync" else AsyncSource)(losses)
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 async def test_a_claim_that_was_given_up_is_made_again(twin: str) -> None:
     """Two claimers may come upon each other's rows, though each skips what is locked: no worker needs to know."""
-    lender = lenders(twin, TRIES - 1)
-    assert await execute(twin, lender, CLAIM) == [("row",)]
-    assert lender.calls == TRIES
+    source = sources(twin, TRIES - 1)
+    assert await execute(twin, source, CLAIM) == [("row",)]
+    assert source.calls == TRIES
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 async def test_a_claim_is_not_made_for_ever(twin: str) -> None:
-    lender = lenders(twin, 1000)
+    source = sources(twin, 1000)
     with pytest.raises(BackendUnavailable, match="nothing was changed"):
-        await execute(twin, lender, CLAIM)
-    assert lender.calls == TRIES
+        await execute(twin, source, CLAIM)
+    assert source.calls == TRIES
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 async def test_in_the_transaction_of_an_application_nothing_is_repeated(twin: str) -> None:
     """It is over as a whole, and only the application knows what else was in it."""
-    lender = lenders(twin, 1)
+    source = sources(twin, 1)
     with pytest.raises(psycopg.errors.DeadlockDetected):
-        await execute(twin, lender, CLAIM, joins=True)
-    assert lender.calls == 1
+        await execute(twin, source, CLAIM, joins=True)
+    assert source.calls == 1
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 async def test_a_publish_that_was_given_up_is_one_typed_error(twin: str) -> None:
-    lender = lenders(twin, 1)
+    source = sources(twin, 1)
     with pytest.raises(BackendUnavailable, match="nothing was changed"):
-        await execute(twin, lender, PUBLISH)
-    assert lender.calls == 1
+        await execute(twin, source, PUBLISH)
+    assert source.calls == 1

@@ -73,3 +73,15 @@ class PostgresKit(Kit):
                 table: connection.execute(f'select count(*) from "{queue}".{table}').fetchone()[0]
                 for table in ("messages", "groups")
             }
+
+
+class PgBouncerKit(PostgresKit):
+    """Postgres behind PgBouncer with transaction pooling and 2 server connections."""
+
+    variable = "FAIRLANE_TEST_PGBOUNCER_URL"
+
+    def connect(self, queue: str) -> Any:
+        """Connect past the pool of 2, which a test's own transactions would use up."""
+        import psycopg
+
+        return psycopg.connect(self.url(queue).rpartition("/")[0] + "/direct", autocommit=True)

@@ -1,301 +1,255 @@
-"""Where connections come from: pools opened here. Those of the application are in `postgres_given`.
-
-Each runs a statement as a transaction of its own, without a round trip more (autocommit).
-"""
+"""Connections that are opened here: how a call gets one, and gives it back."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
-from typing import Any, Protocol
+import time
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Protocol
 
 import psycopg
-import psycopg_pool
-from psycopg import conninfo
 
-from fairlane.backends.postgres.address import check_encoding
-from fairlane.backends.postgres.errors import broken
-from fairlane.backends.postgres.spares import OwnAsyncConnection, OwnConnection, Spares
+from fairlane.backends.postgres.errors import NotSent
+from fairlane.backends.postgres.pool import Pool, Waiter
+from fairlane.backends.postgres.sessions import Arguments, Limit, Opening, OwnAsyncConnection, OwnConnection
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Rows
-from fairlane.errors import TransportClosed
 
-Connection = psycopg.Connection[Any]
-AsyncConnection = psycopg.AsyncConnection[Any]
-Pool = psycopg_pool.ConnectionPool[Any]
-AsyncPool = psycopg_pool.AsyncConnectionPool[Any]
-Arguments = Mapping[str, Any]
+PING_AFTER = 30.0
+"""Seconds without use after which a connection is tried before a call relies on it: a firewall forgets in silence."""
 
-CONNECT_TIMEOUT = 10
-"""Seconds for one attempt to connect, unless the URL says otherwise."""
+PING_TIMEOUT = 5.0
+"""Seconds for the answer to that."""
+
+PING = "select 1"
 
 
-class Lender(Protocol):
+class Source(Protocol):
     """Runs one statement of blocking code on a connection, and returns all of its rows."""
 
     def run(self, text: str, arguments: Arguments) -> Rows: ...
+    def within(self, seconds: float) -> AbstractContextManager[None]: ...
     def close(self) -> None: ...
 
 
-class AsyncLender(Protocol):
+class AsyncSource(Protocol):
     """The same for asyncio."""
 
     async def run(self, text: str, arguments: Arguments) -> Rows: ...
+    def within(self, seconds: float) -> AbstractContextManager[None]: ...
     async def close(self) -> None: ...
 
 
-class Opening:
-    """How the connections of an own pool are opened.
+class _Thread(Waiter[OwnConnection]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken = threading.Event()
 
-    Attributes:
-        url: a libpq URL; libpq alone reads it.
-        max_connections, timeout: the options of these names.
-    """
-
-    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        self.max_connections: int = options["max_connections"]
-        self.timeout: float = options["timeout"]
-        self.url = url
-        given = conninfo.conninfo_to_dict(url)
-        # another encoding of the client, wherever it is set, could not hold every event
-        self.arguments: dict[str, Any] = {
-            "autocommit": True,
-            "prepare_threshold": options["prepare_threshold"],
-            "client_encoding": "UTF8",
-        }
-        defaults = {"connect_timeout": CONNECT_TIMEOUT, "fallback_application_name": "fairlane"}
-        self.arguments |= {name: value for name, value in defaults.items() if name not in given}
-
-    @property
-    def pool(self) -> dict[str, Any]:
-        """Arguments of a pool."""
-        return {
-            "kwargs": self.arguments,
-            "min_size": 0,
-            "max_size": self.max_connections,
-            "timeout": self.timeout,
-            "name": "fairlane",
-            "open": False,
-        }
+    def wake(self) -> bool:
+        self.woken.set()
+        return True
 
 
 class OwnPool(forks.ForkAware):
-    """A pool that is thrown away as a whole when a connection breaks, and opened anew by the next call.
+    """Runs statements on connections of its own, as many threads as like at once."""
 
-    A server that went away took all connections with it, and a pool left alone would hand out every dead one. And
-    before a pool is opened, one connection is, in the caller: so that whoever calls learns what is wrong, at once.
-    """
-
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, most: int, timeout: float) -> None:
         self._opening = opening
-        self._lock = threading.Lock()
-        self._pool: Pool | None = None
-        self._spares: Spares[OwnConnection] = Spares()
-        self._closed = False
+        self._most = most
+        self._limit = Limit(timeout)
+        self._pool = Pool(most, self._begin)
         forks.register(self)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement, which is a transaction of its own."""
-        connection = None
+        """Run one statement, which is a transaction of its own.
+
+        Raises:
+            NotSent: there was no connection.
+            NoAnswer: the time was over.
+        """
+        pool, now = self._pool, time.monotonic()
+        deadline = self._limit.deadline(now)
+        connection = pool.take()
+        if connection is None or now - connection.used_at > PING_AFTER:
+            connection = self._connection(pool, connection, deadline)
+        connection.deadline = deadline
         try:
-            connection = self._spares.take()
-            if connection is None:
-                connection = self._borrow()
-            elif self._spares.is_stale(connection, self._pool):
-                connection = self._renewed(connection)
-            rows = connection.calls.execute(text, arguments).fetchall()
-            kept = self._spares.put(connection, self._pool)
+            rows = connection.ask(text, arguments)
         except BaseException as error:
-            if connection is not None:
-                self._failed(connection, error)
+            pool.failed(connection, error)
             raise
-        if not kept:
-            connection.home.putconn(connection)
-        elif self._spares.asking or self._pool is not connection.home:
-            self._put_back()
+        pool.give(connection)
         return rows
 
-    def _failed(self, connection: OwnConnection, error: BaseException) -> None:
-        """Give the pool a connection back that may be of no use any more."""
-        self._spares.forget(connection)
-        if isinstance(error, psycopg.Error) and (broken(error) or connection.broken):
-            self._discard(connection.home)
-        connection.home.putconn(connection)
-
-    def _put_back(self) -> None:
-        """Give the pool what lies outside of it."""
-        while connection := self._spares.take():
-            connection.home.putconn(connection)
-
-    def _renewed(self, connection: OwnConnection) -> OwnConnection:
-        connection.close()
-        connection.home.putconn(connection)
-        return self._borrow()
-
-    def _borrow(self) -> OwnConnection:
-        self._spares.asking.append(None)
-        try:
-            connection = self._spares.take()
-            if connection is not None:
-                return connection
-            pool, connection = self._ask()
-        finally:
-            self._spares.asking.pop()
-        connection.came_from(pool)
+    def _connection(
+        self, pool: Pool[OwnConnection], connection: OwnConnection | None, deadline: float
+    ) -> OwnConnection:
+        """Try a connection that has been at rest for long, and wait where there is none."""
+        while connection is None or not self._answers(pool, connection):
+            connection = pool.take() or self._waited(pool, deadline)
         return connection
 
-    def _ask(self) -> tuple[Pool, OwnConnection]:
-        while True:
-            pool = self._opened()
-            try:
-                return pool, pool.getconn()
-            except psycopg_pool.PoolClosed:
-                continue  # discarded by another thread: the next one is not
-            except psycopg_pool.PoolTimeout:
-                if pool.get_stats().get("pool_size", 0) == pool.get_stats().get("pool_available", 0):
-                    self._discard(pool)  # none is in use: the server cannot be reached
-                raise
+    def _answers(self, pool: Pool[OwnConnection], connection: OwnConnection) -> bool:
+        now = time.monotonic()
+        if now - connection.used_at <= PING_AFTER:
+            return True
+        connection.deadline = now + PING_TIMEOUT
+        try:
+            connection.ask(PING)
+        except psycopg.Error:
+            pool.drop(connection)
+            return False
+        except BaseException:
+            pool.drop(connection)
+            raise
+        return True
 
-    def _opened(self) -> Pool:
-        pool = self._pool
-        if pool is not None:
-            return pool
-        with self._lock:
-            if self._closed:
-                raise TransportClosed()
-            if self._pool is None:
-                opening = self._opening
-                with psycopg.connect(opening.url, **opening.arguments) as probe:
-                    check_encoding(probe)
-                pool = psycopg_pool.ConnectionPool(opening.url, connection_class=OwnConnection, **opening.pool)
-                pool.open()
-                self._pool = pool
-            return self._pool
+    def _waited(self, pool: Pool[OwnConnection], deadline: float) -> OwnConnection | None:
+        waiter = _Thread()
+        pool.join(waiter)
+        try:
+            if not waiter.woken.wait(max(0.0, deadline - time.monotonic())):
+                raise pool.why_none()
+            return waiter.outcome()
+        except psycopg.Error as error:
+            raise NotSent(error) from error
+        finally:
+            pool.leave(waiter)
 
-    def _discard(self, pool: Pool) -> None:
-        with self._lock:
-            if self._pool is pool:
-                self._pool = None
-        self._put_back()
-        pool.close(timeout=1)
+    def _begin(self, pool: Pool[OwnConnection]) -> None:
+        threading.Thread(target=self._open, args=(pool,), name="fairlane-connect", daemon=True).start()
+
+    def _open(self, pool: Pool[OwnConnection]) -> None:
+        try:
+            connection = OwnConnection.opened(self._opening)
+        except BaseException as error:
+            pool.not_opened(error)
+        else:
+            pool.opened(connection)
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._limit.within(seconds)
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
-        left = self._pool, self._spares
-        self._pool, self._spares, self._lock = None, Spares(), threading.Lock()
+        left, self._pool = self._pool, Pool(self._most, self._begin)
         return left
 
     def close(self) -> None:
-        """Close the connections; those lent out close when they come back."""
-        with self._lock:
-            self._closed = True
-            pool, self._pool = self._pool, None
-        self._put_back()
-        if pool is not None:
-            pool.close()
+        """Close the connections; those in use close when they come back."""
+        self._pool.close()
+
+
+class _Task(Waiter[OwnAsyncConnection]):
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self.woken = self._loop.create_future()
+
+    def wake(self) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:  # its loop is closed
+            return False
+        return True
+
+    def _wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
 
 
 class AsyncOwnPool(forks.ForkAware):
-    """The same for asyncio."""
+    """Runs statements on connections of its own, as many tasks as like at once, of any event loops."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, most: int, timeout: float) -> None:
         self._opening = opening
-        self._lock = asyncio.Lock()
-        self._pool: AsyncPool | None = None
-        self._spares: Spares[OwnAsyncConnection] = Spares()
-        self._closed = False
+        self._most = most
+        self._limit = Limit(timeout)
+        self._pool = Pool(most, self._begin)
+        self._tasks: set[asyncio.Task[OwnAsyncConnection]] = set()  # else nothing would hold them
         forks.register(self)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement, which is a transaction of its own; its connection survives a cancelled caller."""
-        connection = self._spares.take()
-        if connection is None:
-            connection = await self._borrow()
-        elif self._spares.is_stale(connection, self._pool):
-            connection = await self._renewed(connection)
+        """Run one statement, which is a transaction of its own; a cancelled caller waits for nothing.
+
+        Raises:
+            NotSent: there was no connection.
+            NoAnswer: the time was over.
+        """
+        pool, now = self._pool, time.monotonic()
+        deadline = self._limit.deadline(now)
+        connection = pool.take()
+        if connection is None or now - connection.used_at > PING_AFTER:
+            connection = await self._connection(pool, connection, deadline)
+        connection.deadline = deadline
         try:
-            cursor = await connection.calls.execute(text, arguments)
-            rows = await cursor.fetchall()
+            rows = await connection.ask(text, arguments)
         except BaseException as error:
-            if isinstance(error, psycopg.Error) and (broken(error) or connection.broken):
-                await self._discard(connection.home)
-            await asyncio.shield(connection.home.putconn(connection))
+            pool.failed(connection, error)
             raise
-        if not self._spares.put(connection, self._pool):
-            await asyncio.shield(connection.home.putconn(connection))
+        pool.give(connection)
         return rows
 
-    async def _put_back(self) -> None:
-        """Give the pool what lies outside of it."""
-        while connection := self._spares.take():
-            await connection.home.putconn(connection)
-
-    async def _renewed(self, connection: OwnAsyncConnection) -> OwnAsyncConnection:
-        await connection.close()
-        await asyncio.shield(connection.home.putconn(connection))
-        return await self._borrow()
-
-    async def _borrow(self) -> OwnAsyncConnection:
-        self._spares.asking.append(None)
-        try:
-            pool, connection = await self._ask()
-        finally:
-            self._spares.asking.pop()
-        connection.came_from(pool)
+    async def _connection(
+        self, pool: Pool[OwnAsyncConnection], connection: OwnAsyncConnection | None, deadline: float
+    ) -> OwnAsyncConnection:
+        """Try a connection that has been at rest for long, and wait where there is none."""
+        while connection is None or not await self._answers(pool, connection):
+            connection = pool.take() or await self._waited(pool, deadline)
         return connection
 
-    async def _ask(self) -> tuple[AsyncPool, OwnAsyncConnection]:
-        while True:
-            pool = await self._opened()
-            try:
-                return pool, await pool.getconn()
-            except psycopg_pool.PoolClosed:
-                continue  # discarded by another task: the next one is not
-            except psycopg_pool.PoolTimeout:
-                if pool.get_stats().get("pool_size", 0) == pool.get_stats().get("pool_available", 0):
-                    await self._discard(pool)  # none is in use: the server cannot be reached
-                raise
+    async def _answers(self, pool: Pool[OwnAsyncConnection], connection: OwnAsyncConnection) -> bool:
+        now = time.monotonic()
+        if now - connection.used_at <= PING_AFTER:
+            return True
+        connection.deadline = now + PING_TIMEOUT
+        try:
+            await connection.ask(PING)
+        except psycopg.Error:
+            pool.drop(connection)
+            return False
+        except BaseException:
+            pool.drop(connection)
+            raise
+        return True
 
-    async def _opened(self) -> AsyncPool:
-        pool = self._pool
-        if pool is not None:
-            return pool
-        async with self._lock:
-            if self._closed:
-                raise TransportClosed()
-            if self._pool is None:
-                opening = self._opening
-                async with await psycopg.AsyncConnection.connect(opening.url, **opening.arguments) as probe:
-                    check_encoding(probe)
-                pool = psycopg_pool.AsyncConnectionPool(
-                    opening.url, connection_class=OwnAsyncConnection, **opening.pool
-                )
-                await pool.open()
-                if self._closed:  # meanwhile
-                    await pool.close()
-                    raise TransportClosed()
-                self._pool = pool
-            return self._pool
+    async def _waited(self, pool: Pool[OwnAsyncConnection], deadline: float) -> OwnAsyncConnection | None:
+        waiter = _Task()
+        pool.join(waiter)
+        try:
+            await asyncio.wait([waiter.woken], timeout=max(0.0, deadline - time.monotonic()))
+            if not waiter.woken.done():
+                raise pool.why_none()
+            return waiter.outcome()
+        except psycopg.Error as error:
+            raise NotSent(error) from error
+        finally:
+            pool.leave(waiter)
 
-    async def _discard(self, pool: AsyncPool) -> None:
-        if self._pool is pool:
-            self._pool = None
-        await asyncio.shield(self._close(pool, timeout=1))
+    def _begin(self, pool: Pool[OwnAsyncConnection]) -> None:
+        task = asyncio.get_running_loop().create_task(OwnAsyncConnection.opened(self._opening))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._opened, pool))
 
-    async def _close(self, pool: AsyncPool, timeout: float = 5) -> None:
-        await self._put_back()
-        await pool.close(timeout)
+    def _opened(self, pool: Pool[OwnAsyncConnection], task: asyncio.Task[OwnAsyncConnection]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # its loop ends, and calls of other loops may wait
+            pool.not_opened(None)
+        elif (error := task.exception()) is not None:
+            pool.not_opened(error)
+        else:
+            pool.opened(task.result())
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._limit.within(seconds)
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
-        left = self._pool, self._spares
-        self._pool, self._spares, self._lock = None, Spares(), asyncio.Lock()
+        left, self._pool, self._tasks = (self._pool, self._tasks), Pool(self._most, self._begin), set()
         return left
 
     async def close(self) -> None:
-        """Close the connections; those lent out close when they come back."""
-        self._closed = True
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await self._close(pool)
+        """Close the connections; those in use close when they come back."""
+        self._pool.close()

@@ -33,8 +33,9 @@ _MALFORMED_TEXT = "22P02"
 _CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
 """The server has ended the session: on its own account, or for a timeout of idle sessions or long transactions."""
 
-_UNAVAILABLE = _CUT_OFF | {"53300", "25006", "57014", "55P03"}
-"""Also: too many sessions, a standby, `statement_timeout`, `lock_timeout`."""
+_READ_ONLY = "25006"
+_GIVEN_UP = frozenset({"53300", "57014", "55P03"})
+"""Too many sessions, `statement_timeout`, `lock_timeout`: the statement, which is a transaction, was rolled back."""
 
 UNDONE = frozenset({"40001", "40P01"})
 """Given up in favour of another transaction; the same again may work."""
@@ -42,6 +43,8 @@ UNDONE = frozenset({"40001", "40P01"})
 _FULL = frozenset({"53000", "53100", "53200"})
 _NOT_PREPARED = frozenset({"26000", "42P05"})
 _REFUSED = frozenset({"28000", "28P01", "42501"})
+
+_BUSY = "give the transport more connections, the server more room, or let fewer calls run at once"
 
 # While connecting, libpq passes on no SQLSTATE, only the server's words (in its own language) and these codes of
 # `psycopg.pq.PGconn`. Where the words are not English, a refusal counts as unavailable and shows them.
@@ -52,17 +55,47 @@ _REFUSAL = re.compile(
 _NO_DATABASE = re.compile(r"database \"[^\"]*\" does not exist")
 
 
-def translate(error: BaseException, host: str) -> Exception | None:
-    """Return the error to raise instead of a driver's, None to let it through."""
+class NoAnswer(psycopg.OperationalError):
+    """The server keeps the connection open, and has not answered in time."""
+
+
+class NoConnection(psycopg.OperationalError):
+    """No connection was free in time."""
+
+
+class NotSent(Exception):
+    """The call had no connection, so nothing was sent. `reason` is the driver's error. Never leaves the executor."""
+
+    def __init__(self, reason: psycopg.Error) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def translate(error: BaseException, host: str, *, sent: bool = True) -> Exception | None:
+    """Return the error to raise instead of a driver's, None to let it through.
+
+    Args:
+        sent: the request may have reached the server.
+    """
     if not isinstance(error, psycopg.Error):
         return None
     state, text = error.sqlstate, _text(error)
     if state is None:
-        return _without_state(error, host, text)
+        return _without_state(error, host, text, sent)
     if state in _REFUSED:
         return AuthenticationFailed("postgres", host, text)
-    if state in _UNAVAILABLE or state.startswith(("08", "58", "XX")):  # the connection, the disk, the server itself
-        return BackendUnavailable("postgres", host, text)
+    if state == _READ_ONLY:
+        return BackendUnavailable(
+            "postgres",
+            host,
+            f"{text} (nothing was changed)",
+            "the server, or the setting default_transaction_read_only, lets nobody write: connect to the primary; "
+            "target_session_attrs=read-write in the URL chooses it among several hosts",
+        )
+    if state in _GIVEN_UP:
+        return BackendUnavailable("postgres", host, f"{text} (nothing was changed)")
+    if state in _CUT_OFF or state.startswith(("08", "58", "XX")):  # the connection, the disk, the server itself
+        return BackendUnavailable("postgres", host, _with_outcome(text, sent))
     if state in _FULL:
         return BackendFull("postgres", host, text)
     if state == "3D000":
@@ -75,7 +108,7 @@ def translate(error: BaseException, host: str) -> Exception | None:
     if state == WRONG_ISOLATION:
         return ConfigurationError(
             f"postgres at {host}: {text}; claim, ack, nack and extend work in READ COMMITTED transactions only: "
-            "set default_transaction_isolation for this role, or the isolation level of the given connection"
+            "set the isolation level of the given connection, or default_transaction_isolation for its role"
         )
     return None
 
@@ -129,24 +162,31 @@ def sequence_behind(queue: str) -> str:
 
 def broken(error: psycopg.Error) -> bool:
     """Tell whether the connection of the call is gone, and others with it perhaps."""
-    if isinstance(error, psycopg_pool.PoolTimeout | psycopg_pool.TooManyRequests):
+    if isinstance(error, NoAnswer | psycopg_pool.PoolTimeout | psycopg_pool.TooManyRequests):
         return False
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return state.startswith("08") or state in _CUT_OFF or state == "25006"
+    return state.startswith("08") or state in _CUT_OFF or state == _READ_ONLY
 
 
-def _without_state(error: psycopg.Error, host: str, text: str) -> Exception | None:
+def _without_state(error: psycopg.Error, host: str, text: str, sent: bool) -> Exception | None:
     if isinstance(error, psycopg_pool.PoolTimeout):
-        return BackendUnavailable("postgres", host, f"{text}: all of the pool's are in use")
+        text = f"no connection of the pool became free in time: {text}"
+        return BackendUnavailable("postgres", host, f"{text} (nothing was changed)", _BUSY)
+    if isinstance(error, NoConnection):
+        return BackendUnavailable("postgres", host, f"{text} (nothing was changed)", _BUSY)
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return None
     if _REFUSAL.search(text) or (error.pgconn is not None and error.pgconn.needs_password):
         return AuthenticationFailed("postgres", host, text)
     if _NO_DATABASE.search(text):
         return ConfigurationError(f"postgres at {host}: {text}; create the database, or correct the URL")
-    return BackendUnavailable("postgres", host, text)
+    return BackendUnavailable("postgres", host, _with_outcome(text, sent))
+
+
+def _with_outcome(text: str, sent: bool) -> str:
+    return f"{text} ({'whether the request was carried out is not known' if sent else 'nothing was changed'})"
 
 
 def _text(error: psycopg.Error) -> str:

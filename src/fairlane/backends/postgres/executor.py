@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import psycopg
@@ -9,18 +10,13 @@ import psycopg_pool
 
 from fairlane.backends.base import LeaseGone
 from fairlane.backends.postgres.address import check_url, host_in
-from fairlane.backends.postgres.connections import (
-    AsyncLender,
-    AsyncOwnPool,
-    Lender,
-    Opening,
-    OwnPool,
-)
+from fairlane.backends.postgres.connections import AsyncOwnPool, AsyncSource, OwnPool, Source
 from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
     NOT_THERE,
     SEQUENCE_BEHIND,
     UNDONE,
+    NotSent,
     for_operation,
     lost_lease,
     sequence_behind,
@@ -29,6 +25,7 @@ from fairlane.backends.postgres.errors import (
 )
 from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
 from fairlane.backends.postgres.options import OPTIONS
+from fairlane.backends.postgres.sessions import Opening
 from fairlane.backends.shared.options import read_options, without_options
 from fairlane.backends.stored import CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
@@ -55,7 +52,7 @@ class _Requests:
         """
         return request.operation is CLAIM and tries < TRIES and not self._joins and error.sqlstate in UNDONE
 
-    def answer(self, error: psycopg.Error, request: Call) -> Rows:
+    def answer(self, error: psycopg.Error, request: Call, *, sent: bool = True) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
         if lost_lease(error, request.operation):
             raise LeaseGone() from error
@@ -65,7 +62,7 @@ class _Requests:
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
         if error.sqlstate == SEQUENCE_BEHIND:
             raise QueueDamaged(self._queue, sequence_behind(self._queue)) from error
-        known = for_operation(error, request.operation) or translate(error, self._host)
+        known = for_operation(error, request.operation) or translate(error, self._host, sent=sent)
         if known is None and not self._joins:
             known = undone(error, self._host)
         if known is None:
@@ -73,32 +70,39 @@ class _Requests:
         raise known from error
 
 
-def _opening(url: str, keywords: dict[str, Any]) -> Opening:
+def _own(url: str, keywords: dict[str, Any]) -> tuple[Opening, int, float]:
+    """Return how to open connections, how many at most, and how long a call may take."""
     check_url(url)
     options = read_options("postgres", OPTIONS, url, keywords, others=True)
-    return Opening(without_options(url, OPTIONS), options)
+    return Opening.at(without_options(url, OPTIONS), options), options["max_connections"], options["timeout"]
+
+
+def _timeout(keywords: dict[str, Any]) -> float:
+    """Return how long a call on the application's own pool or connection may take."""
+    timeout: float = read_options("postgres", OPTIONS, None, keywords)["timeout"]
+    return timeout
 
 
 class PostgresExecutor:
     """Carries requests to Postgres with blocking calls."""
 
-    def __init__(self, lender: Lender, queue: str, host: str, *, joins: bool = False) -> None:
-        self._lender = lender
+    def __init__(self, source: Source, queue: str, host: str, *, joins: bool = False) -> None:
+        self._source = source
         self._requests = _Requests(queue, host, joins)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Open connections; `options.py` says which options there are."""
-        return cls(OwnPool(_opening(url, options)), queue, host_of(url))
+        return cls(OwnPool(*_own(url, options)), queue, host_of(url))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use a `psycopg_pool.ConnectionPool` of the application, or join the transactions of a connection."""
-        read_options("postgres", OPTIONS, None, options)
+        timeout = _timeout(options)
         if isinstance(client, psycopg_pool.ConnectionPool):
-            return cls(GivenPool(client), queue, _pool_host(client))
+            return cls(GivenPool(client, timeout), queue, _pool_host(client))
         if isinstance(client, psycopg.Connection):
-            return cls(GivenConnection(client), queue, _host(client), joins=True)
+            return cls(GivenConnection(client, timeout), queue, _host(client), joins=True)
         raise _unfit(client, "a psycopg_pool.ConnectionPool or a psycopg.Connection")
 
     def execute(self, request: Call) -> Rows:
@@ -106,37 +110,43 @@ class PostgresExecutor:
         tries = 0
         while True:
             try:
-                return self._lender.run(self._requests.texts[request.operation], request.arguments)
+                return self._source.run(self._requests.texts[request.operation], request.arguments)
+            except NotSent as failure:
+                return self._requests.answer(failure.reason, request, sent=False)
             except psycopg.Error as error:
                 tries += 1
                 if not self._requests.repeats(error, request, tries):
                     return self._requests.answer(error, request)
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._source.within(seconds)
+
     def close(self) -> None:
         """Close what was opened here."""
-        self._lender.close()
+        self._source.close()
 
 
 class AsyncPostgresExecutor:
     """Carries requests to Postgres with awaited calls."""
 
-    def __init__(self, lender: AsyncLender, queue: str, host: str, *, joins: bool = False) -> None:
-        self._lender = lender
+    def __init__(self, source: AsyncSource, queue: str, host: str, *, joins: bool = False) -> None:
+        self._source = source
         self._requests = _Requests(queue, host, joins)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Open connections; `options.py` says which options there are."""
-        return cls(AsyncOwnPool(_opening(url, options)), queue, host_of(url))
+        return cls(AsyncOwnPool(*_own(url, options)), queue, host_of(url))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
         """Use a `psycopg_pool.AsyncConnectionPool` of the application, or join the transactions of a connection."""
-        read_options("postgres", OPTIONS, None, options)
+        timeout = _timeout(options)
         if isinstance(client, psycopg_pool.AsyncConnectionPool):
-            return cls(AsyncGivenPool(client), queue, _pool_host(client))
+            return cls(AsyncGivenPool(client, timeout), queue, _pool_host(client))
         if isinstance(client, psycopg.AsyncConnection):
-            return cls(AsyncGivenConnection(client), queue, _host(client), joins=True)
+            return cls(AsyncGivenConnection(client, timeout), queue, _host(client), joins=True)
         raise _unfit(client, "a psycopg_pool.AsyncConnectionPool or a psycopg.AsyncConnection")
 
     async def execute(self, request: Call) -> Rows:
@@ -144,15 +154,21 @@ class AsyncPostgresExecutor:
         tries = 0
         while True:
             try:
-                return await self._lender.run(self._requests.texts[request.operation], request.arguments)
+                return await self._source.run(self._requests.texts[request.operation], request.arguments)
+            except NotSent as failure:
+                return self._requests.answer(failure.reason, request, sent=False)
             except psycopg.Error as error:
                 tries += 1
                 if not self._requests.repeats(error, request, tries):
                     return self._requests.answer(error, request)
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._source.within(seconds)
+
     async def close(self) -> None:
         """Close what was opened here."""
-        await self._lender.close()
+        await self._source.close()
 
 
 def _pool_host(pool: Any) -> str:

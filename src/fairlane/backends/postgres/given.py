@@ -4,81 +4,124 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections.abc import Coroutine, MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
+import psycopg_pool
+from psycopg.abc import PQGen
 from psycopg.rows import dict_row
 
 from fairlane.backends.postgres.address import check_encoding
-from fairlane.backends.postgres.connections import Arguments, AsyncConnection, AsyncPool, Connection, Pool
-from fairlane.backends.postgres.errors import broken
+from fairlane.backends.postgres.errors import NoAnswer, broken
+from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, Limit, until
 from fairlane.backends.shared import forks
-from fairlane.backends.stored import Rows
+from fairlane.backends.stored import Row, Rows
+
+Pool = psycopg_pool.ConnectionPool[Any]
+AsyncPool = psycopg_pool.AsyncConnectionPool[Any]
+ResultT = TypeVar("ResultT")
 
 OWN = "a pool or connection of its own"
+PID = "select pg_backend_pid() as pid"
+
+_prepares: MutableMapping[psycopg.BaseConnection[Any], bool | None] = WeakKeyDictionary()
+"""What `prepare` is for each connection: False behind a pooler, else None, which leaves it to the connection."""
 
 
-def rows_of(connection: Connection, text: str, arguments: Arguments) -> Rows:
-    """Run one statement, whatever rows the application likes to get."""
-    return psycopg.Cursor(connection, row_factory=dict_row).execute(text, arguments).fetchall()
+class _Timed(psycopg.Cursor[Row]):
+    """A cursor with rows by name, whatever rows the application likes to get, that waits for a bounded time."""
+
+    deadline: float
+
+    def _execute_gen(self, *arguments: Any, **keywords: Any) -> PQGen[None]:
+        return until(super()._execute_gen(*arguments, **keywords), self.deadline)
 
 
-async def async_rows_of(connection: AsyncConnection, text: str, arguments: Arguments) -> Rows:
+class _AsyncTimed(psycopg.AsyncCursor[Row]):
+    deadline: float
+
+    def _execute_gen(self, *arguments: Any, **keywords: Any) -> PQGen[None]:
+        return until(super()._execute_gen(*arguments, **keywords), self.deadline)
+
+
+def rows_of(connection: Connection, text: str, arguments: Arguments, deadline: float) -> Rows:
+    """Run one statement until a time. A connection that does not answer is closed: nobody can use it any more."""
+    check_encoding(connection)
+    cursor = _Timed(connection, row_factory=dict_row)
+    cursor.deadline = deadline
+    try:
+        if connection not in _prepares and connection.prepare_threshold is not None:
+            found = cursor.execute(PID, prepare=False).fetchall()
+            _prepares[connection] = _may_prepare(connection, found)
+        return cursor.execute(text, arguments, prepare=_prepares.get(connection)).fetchall()
+    except NoAnswer:
+        connection.close()
+        raise
+
+
+async def async_rows_of(connection: AsyncConnection, text: str, arguments: Arguments, deadline: float) -> Rows:
     """The same for asyncio."""
-    cursor = psycopg.AsyncCursor(connection, row_factory=dict_row)
-    await cursor.execute(text, arguments)
-    return await cursor.fetchall()
+    check_encoding(connection)
+    cursor = _AsyncTimed(connection, row_factory=dict_row)
+    cursor.deadline = deadline
+    try:
+        if connection not in _prepares and connection.prepare_threshold is not None:
+            await cursor.execute(PID, prepare=False)
+            _prepares[connection] = _may_prepare(connection, await cursor.fetchall())
+        await cursor.execute(text, arguments, prepare=_prepares.get(connection))
+        return await cursor.fetchall()
+    except NoAnswer:
+        await connection.close()
+        raise
+
+
+def _may_prepare(connection: psycopg.BaseConnection[Any], found: Rows) -> bool | None:
+    """Return what `prepare` is to be; see `sessions.learn` for poolers."""
+    return None if found[0]["pid"] == connection.pgconn.backend_pid else False
 
 
 class GivenConnection:
     """One connection of the application: what is done here becomes part of its transaction."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, timeout: float) -> None:
         self._connection = connection
+        self._limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
         self._process.check()
-        check_encoding(self._connection)
-        return rows_of(self._connection, text, arguments)
+        return rows_of(self._connection, text, arguments, self._limit.deadline(time.monotonic()))
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._limit.within(seconds)
 
     def close(self) -> None:
-        """Do nothing: the connection belongs to the application."""
-
-
-class AsyncGivenConnection:
-    """The same for asyncio."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-        self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
-
-    async def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement."""
-        self._process.check()
-        check_encoding(self._connection)
-        return await async_rows_of(self._connection, text, arguments)
-
-    async def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
 
 
 class GivenPool:
     """The application's pool. One that is opened only after a fork may be handed in before it."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, timeout: float) -> None:
         self._pool = pool
+        self._limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement, in autocommit mode: BEGIN and COMMIT would be two round trips more."""
         self._process.check()
-        connection = self._pool.getconn()
+        deadline = self._limit.deadline(time.monotonic())
+        connection = self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
         before = connection.autocommit
         try:
-            check_encoding(connection)
             connection.autocommit = True
-            return rows_of(connection, text, arguments)
+            return rows_of(connection, text, arguments, deadline)
         except psycopg.Error as error:
             if broken(error):
                 self._pool.check()  # drops the other dead ones too
@@ -90,26 +133,55 @@ class GivenPool:
             finally:
                 self._pool.putconn(connection)
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._limit.within(seconds)
+
     def close(self) -> None:
         """Do nothing: the pool belongs to the application."""
 
 
-class AsyncGivenPool:
-    """The same for asyncio."""
+class AsyncGivenConnection:
+    """One connection of the application, for asyncio."""
 
-    def __init__(self, pool: AsyncPool) -> None:
+    def __init__(self, connection: AsyncConnection, timeout: float) -> None:
+        self._connection = connection
+        self._limit = Limit(timeout)
+        self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
+
+    async def run(self, text: str, arguments: Arguments) -> Rows:
+        """Run one statement."""
+        self._process.check()
+        return await _at_once(async_rows_of(self._connection, text, arguments, self._limit.deadline(time.monotonic())))
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._limit.within(seconds)
+
+    async def close(self) -> None:
+        """Do nothing: the connection belongs to the application."""
+
+
+class AsyncGivenPool:
+    """The application's pool, for asyncio."""
+
+    def __init__(self, pool: AsyncPool, timeout: float) -> None:
         self._pool = pool
+        self._limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement; the connection is given back also when the caller is cancelled."""
         self._process.check()
-        connection = await self._pool.getconn()
+        return await _at_once(self._run(text, arguments))
+
+    async def _run(self, text: str, arguments: Arguments) -> Rows:
+        deadline = self._limit.deadline(time.monotonic())
+        connection = await self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
         before = connection.autocommit
         try:
-            check_encoding(connection)
             await connection.set_autocommit(True)
-            return await async_rows_of(connection, text, arguments)
+            return await async_rows_of(connection, text, arguments, deadline)
         except psycopg.Error as error:
             if broken(error):
                 await self._pool.check()
@@ -124,5 +196,35 @@ class AsyncGivenPool:
         finally:
             await self._pool.putconn(connection)
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._limit.within(seconds)
+
     async def close(self) -> None:
         """Do nothing: the pool belongs to the application."""
+
+
+_ending: set[asyncio.Task[Any]] = set()
+"""Calls whose callers were cancelled; nothing else would hold them."""
+
+
+async def _at_once(call: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Await a call, and let a cancelled caller go at once.
+
+    The driver asks the server to give the call up, and waits for that up to ten seconds; it does so without the caller.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            task.cancel()
+            _ending.add(task)
+            task.add_done_callback(_ended)
+        raise
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _ending.discard(task)
+    if not task.cancelled():
+        task.exception()  # else asyncio would print that nobody has asked for it

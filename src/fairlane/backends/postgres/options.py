@@ -7,6 +7,9 @@ from typing_extensions import TypedDict
 from fairlane.backends.manifest import Option
 from fairlane.backends.shared.options import count, optional, seconds
 
+TIMEOUT = 30.0
+"""Seconds that a call may take, unless the application says otherwise."""
+
 
 class PostgresOptions(TypedDict, total=False):
     """What `PostgresTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
@@ -21,22 +24,23 @@ OPTIONS = (
         "max_connections",
         count(1),
         default=10,
-        doc="The most connections at once; calls beyond that wait for one. Calls under way when a connection breaks "
-        "may keep theirs for a moment beside those that take their place.",
+        doc="The most connections at once; calls beyond that wait for one. They are opened one by one, only when all "
+        "others are in use. One that is thrown away while the server is still at work does not count any more.",
     ),
     Option(
         "timeout",
         seconds(0.001),
-        default=30.0,
+        default=TIMEOUT,
         unit="seconds",
-        doc="How long a call waits for a free connection.",
+        for_client=True,
+        doc="How long a call may take in all: the wait for a free connection, and for the server's answer.",
     ),
     Option(
         "prepare_threshold",
         optional(count(0)),
         default=5,
         unit="calls",
-        doc="After how many calls the server prepares a statement; `none` never prepares, for poolers that hand every "
-        "transaction to another server connection.",
+        doc="After how many calls the server prepares a statement; `none` never prepares. Behind a pooler, which is "
+        "noticed, nothing is prepared whatever this says.",
     ),
 )

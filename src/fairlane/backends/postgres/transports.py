@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import Unpack
 
 from fairlane.backends.postgres import MANIFEST
-from fairlane.backends.postgres.options import PostgresOptions
+from fairlane.backends.postgres.options import TIMEOUT, PostgresOptions
 from fairlane.codec import Codec
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
@@ -34,8 +34,9 @@ class PostgresTransport(Transport[T]):
         *,
         queue: str = DEFAULT_QUEUE,
         codec: Codec[T] | None = None,
+        timeout: float = TIMEOUT,
     ) -> None:
-        super().__init__(client, queue=queue, codec=codec)
+        super().__init__(client, queue=queue, codec=codec, timeout=timeout)
 
     @classmethod
     def from_url(
@@ -72,8 +73,9 @@ class AsyncPostgresTransport(AsyncTransport[T]):
         *,
         queue: str = DEFAULT_QUEUE,
         codec: Codec[T] | None = None,
+        timeout: float = TIMEOUT,
     ) -> None:
-        super().__init__(client, queue=queue, codec=codec)
+        super().__init__(client, queue=queue, codec=codec, timeout=timeout)
 
     @classmethod
     async def from_url(
