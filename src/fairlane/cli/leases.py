@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fairlane.cli.given import decoded, read_stdin, utf8
 from fairlane.cli.options import QUEUE, Queue, Url, opened
 from fairlane.cli.text import json_line, record
 from fairlane.errors import EventDecodingError
@@ -20,7 +20,8 @@ from fairlane.model import Lease
 NOTHING = 1
 
 Worker = Annotated[
-    str | None, typer.Option("--worker", "-w", metavar="ID", help="Who asks; this host and user unless given.")
+    str | None,
+    typer.Option("--worker", "-w", metavar="ID", help="Who asks; this host and process unless given.", callback=utf8),
 ]
 Visibility = Annotated[
     float,
@@ -32,7 +33,7 @@ Floor = Annotated[
 LeaseFile = Annotated[
     str | None, typer.Option("--lease", metavar="FILE", help="The JSON that claim printed; - reads it from stdin.")
 ]
-GroupArgument = Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)]
+GroupArgument = Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False, callback=utf8)]
 TokenArgument = Annotated[str | None, typer.Argument(metavar="TOKEN", show_default=False)]
 SeqArgument = Annotated[int | None, typer.Argument(metavar="SEQ", show_default=False)]
 
@@ -119,7 +120,7 @@ def _lease(file: str | None, group: str | None, token: str | None, seq: int | No
     if file is not None:
         if group is not None:
             raise ValueError("name the lease once: by --lease, or by GROUP TOKEN SEQ")
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = read_stdin() if file == "-" else decoded(Path(file).read_bytes(), file)
         return _parse(text, "stdin" if file == "-" else file)
     if group is None or token is None or seq is None:
         raise ValueError("name the lease: --lease FILE with what claim printed, or GROUP TOKEN SEQ")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlane.cli.given import utf8
 from fairlane.connect import connect
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.transport import Transport
@@ -25,7 +26,7 @@ Url = Annotated[
 Queue = Annotated[str, typer.Option("--queue", "-q", metavar="NAME", help="The queue.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="ROWS", help="How many rows at most, 1 to 10,000.")]
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, callback=utf8)]
 QUEUE = DEFAULT_QUEUE
 
 

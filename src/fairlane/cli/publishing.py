@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import IO, Annotated, Any
 
 import typer
 
 from fairlane import contract
 from fairlane.cli import tables
+from fairlane.cli.given import decoded, parse_json, read_stdin, utf8
 from fairlane.cli.options import QUEUE, Queue, Url, opened
 from fairlane.codec import JsonCodec, encode_event
 from fairlane.errors import FairlaneError
 from fairlane.transport import Transport
 
 _CODEC = JsonCodec()
+_IN_MEMORY = 16 * 1024 * 1024
 _KEYS = {"group", "event", "priority", "dedup_id"}
 
 
@@ -35,9 +39,10 @@ class Line:
 
 
 def publish(
-    group: Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False, callback=utf8)] = None,
     event: Annotated[
-        str | None, typer.Argument(metavar="EVENT", help="JSON; - reads it from stdin.", show_default=False)
+        str | None,
+        typer.Argument(metavar="EVENT", help="JSON; - reads it from stdin.", show_default=False, callback=utf8),
     ] = None,
     file: Annotated[
         str | None,
@@ -48,20 +53,23 @@ def publish(
         typer.Option("--priority", "-p", metavar="0-4", help="Of an empty group.", show_default="0"),
     ] = None,
     dedup_id: Annotated[
-        str | None, typer.Option("--dedup-id", metavar="ID", help="Add nothing while a message with this id is there.")
+        str | None,
+        typer.Option(
+            "--dedup-id", metavar="ID", help="Add nothing while a message with this id is there.", callback=utf8
+        ),
     ] = None,
     url: Url = None,
     queue: Queue = QUEUE,
 ) -> None:
     """Publish an event and print its seq; or every line of a file, in order.
 
-    A line of a file is {"group": "g", "event": …}, and may have "priority" and "dedup_id". The whole file is checked
-    before the first line is published. A string is JSON with its quotes: fairlane publish g '"text"'.
+    A line of a file is {"group": "g", "event": …}, and may have "priority" and "dedup_id". All of it, also of stdin, is
+    read and checked before the first line is published. A string is JSON with its quotes: fairlane publish g '"text"'.
     """
     if file is None:
         if group is None or event is None:
             raise ValueError("name a group and an event, or a --file of them")
-        parsed = _parse(sys.stdin.read() if event == "-" else event, "the event")
+        parsed = parse_json(read_stdin() if event == "-" else event, "the event")
         with opened(url, queue) as transport:
             typer.echo(transport.publish(group, parsed, priority or 0, dedup_id=dedup_id))
     else:
@@ -70,22 +78,12 @@ def publish(
         _publish_file(file, url, queue)
 
 
-def _parse(text: str, what: str) -> Any:
-    try:
-        return _CODEC.decode(text)
-    except RecursionError:
-        raise ValueError(f"{what} is nested too deep") from None
-    except ValueError as error:
-        raise ValueError(f"{what} is not JSON: {error}") from None
-
-
 def _publish_file(file: str, url: str | None, queue: str) -> None:
     name = "stdin" if file == "-" else file
     with opened(url, queue) as transport, _stream(file) as stream:
-        total = None
-        if stream.seekable():
-            total = sum(1 for _ in _lines(stream, name))
-            stream.seek(0)
+        start = stream.tell()
+        total = sum(1 for _ in _lines(stream, name))
+        stream.seek(start)
         started = time.monotonic()
         count, groups = _publish_lines(transport, _lines(stream, name), name, total)
     seconds = time.monotonic() - started
@@ -94,25 +92,41 @@ def _publish_file(file: str, url: str | None, queue: str) -> None:
 
 
 @contextmanager
-def _stream(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
+def _stream(file: str) -> Iterator[IO[bytes]]:
+    """Open a file that can be read twice. What comes out of a pipe is kept, in a temporary file if it is large."""
+    if file != "-":
+        with Path(file).open("rb") as stream:
+            if stream.seekable():
+                yield stream
+            else:
+                with _kept(stream) as copy:
+                    yield copy
+    elif sys.stdin.buffer.seekable():
         yield sys.stdin.buffer
     else:
-        with Path(file).open("rb") as stream:
-            yield stream
+        with _kept(sys.stdin.buffer) as copy:
+            yield copy
+
+
+@contextmanager
+def _kept(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as copy:
+        shutil.copyfileobj(stream, copy)
+        copy.seek(0)
+        yield copy
 
 
 def _lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, Line]]:
     for number, raw in enumerate(stream, 1):
         if raw.strip():
             try:
-                yield number, _line(raw.decode("utf-8-sig"))
+                yield number, _line(decoded(raw, "it"))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{name} line {number}: {error}") from None
 
 
 def _line(text: str) -> Line:
-    fields = _parse(text, "it")
+    fields = parse_json(text, "it")
     if not isinstance(fields, dict) or not {"group", "event"} <= set(fields):
         raise ValueError('a line is an object with "group" and "event"')
     if unknown := sorted(set(fields) - _KEYS):
@@ -127,7 +141,7 @@ def _line(text: str) -> Line:
 
 
 def _publish_lines(
-    transport: Transport[Any], lines: Iterator[tuple[int, Line]], name: str, total: int | None
+    transport: Transport[Any], lines: Iterator[tuple[int, Line]], name: str, total: int
 ) -> tuple[int, set[str]]:
     groups: set[str] = set()
     count = 0

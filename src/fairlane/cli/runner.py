@@ -27,6 +27,9 @@ class ReaderGone(Exception):
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line given, `sys.argv` by default, and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not _streams_are_open():
+        _report(ValueError("standard output is closed, nothing was done: send it to /dev/null"), given)
+        return FAILED
     _make_streams_forgiving()
     try:
         previous = signal.signal(signal.SIGTERM, _terminate)
@@ -88,6 +91,23 @@ def _describe(error: Exception) -> str:
     if type(error).__name__ == "Abort":
         return "stopped"
     return f"unexpected {type(error).__name__}: {error} (FAIRLANE_TRACEBACK=1 shows where)"
+
+
+def _streams_are_open() -> bool:
+    """Tell whether what is printed arrives: a seq or a lease that nobody gets is worse than an error.
+
+    Descriptors that were closed are taken: else the database's file would get one, and what libraries print to it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest that is free, which is this one
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BytesIO())
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()
+    return sys.stdout is not None
 
 
 def _make_streams_forgiving() -> None:

@@ -1,0 +1,133 @@
+"""What people give to commands: JSON that comes back equal, in UTF-8; and where the output goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import fairlane as package
+from fairlane.cli.runner import run
+from tests.commands import environment, fairlane_command
+
+URL = "sqlite:///queue.db"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a migrated SQLite file, which is the default backend."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAIRLANE_URL", URL)
+    monkeypatch.delenv("STM_TRANSPORT_BACKEND", raising=False)
+    package.migrate.upgrade(URL)
+    return tmp_path
+
+
+UNEQUAL = {
+    '{"a": 1, "a": 2}': "comes twice",
+    '[{"b": {"a": 1, "c": 2, "a": 1}}]': '"a" comes twice',
+    "1.00000000000000000001": "a float makes 1.0 of",
+    "12345678901234567890.5": "a float makes",
+    "1e400": "a float makes inf of",
+    "-1e400": "a float makes -inf of",
+    "1e-400": "a float makes 0.0 of",
+}
+
+
+@pytest.mark.parametrize("event", UNEQUAL)
+def test_an_event_that_would_not_come_back_equal_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], event: str
+) -> None:
+    (here / "events.jsonl").write_text(f'{{"group": "g", "event": {event}}}')
+    for arguments in (["publish", "g", "--", event], ["publish", "--file", "events.jsonl"]):
+        assert run(arguments) == 2
+        assert UNEQUAL[event] in capsys.readouterr().err
+    with package.connect() as queue:
+        assert queue.inspect.queue().messages == 0
+
+
+def test_numbers_that_a_float_holds_are_taken_as_they_are_written(here: Path) -> None:
+    for event in (
+        "0.1",
+        "1.10",
+        "1e2",
+        "-0.0",
+        "1E+308",
+        "5e-324",
+        "123456789012345678901234567890",
+        "0.30000000000000004",
+    ):
+        assert run(["publish", "--", event, event]) == 0
+        with package.connect() as queue:
+            assert queue.inspect.messages(event)[0].event == float(event)
+
+
+LOCALES = {
+    "UTF-8": {"LC_ALL": "C.UTF-8"},
+    "ASCII": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    "Latin-1": {"PYTHONIOENCODING": "latin-1"},
+}
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_input_is_utf_8_whatever_the_locale(here: Path, locale: str) -> None:
+    def fairlane_here(*arguments: bytes, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = [*fairlane_command(), *arguments]
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            env=environment({"FAIRLANE_URL": URL, **LOCALES[locale]}),
+            timeout=60,
+        )
+
+    name = "Zoë 🦊"
+    assert fairlane_here(b"publish", name.encode(), json.dumps(name, ensure_ascii=False).encode()).returncode == 0
+    assert fairlane_here(b"publish", name.encode(), b"-", stdin=f'"{name}"'.encode()).returncode == 0
+    line = json.dumps({"group": name, "event": name}, ensure_ascii=False).encode()
+    assert fairlane_here(b"publish", b"--file", b"-", stdin=line).returncode == 0
+    with package.connect() as queue:
+        assert [message.event for message in queue.inspect.messages(name)] == [name] * 3
+    lease = fairlane_here(b"claim", b"--worker", name.encode()).stdout
+    assert fairlane_here(b"ack", b"--lease", b"-", stdin=lease).returncode == 0
+    for arguments, stdin in (
+        ((b"publish", b"g", b'"\xff"'), b""),
+        ((b"publish", b"\xff", b"1"), b""),
+        ((b"publish", b"g", b"-"), b'"\xff"'),
+        ((b"publish", b"--file", b"-"), b'{"group": "g", "event": "\xff"}'),
+        ((b"claim", b"--worker", b"\xff"), b""),
+    ):
+        done = fairlane_here(*arguments, stdin=stdin)
+        assert done.returncode == 2, arguments
+        assert b"not UTF-8" in done.stderr, arguments
+    with package.connect() as queue:
+        assert queue.inspect.queue().messages == 2
+
+
+@pytest.mark.parametrize("command", ["publish g 1", "claim", "stats"])
+def test_with_standard_output_closed_nothing_is_done(here: Path, command: str) -> None:
+    """`publish … >&-` published and then reported a failure; a claim was a lease that nobody got."""
+    with package.connect() as queue:
+        queue.publish("g", 0)
+        done = subprocess.run(
+            ["sh", "-c", f'"$@" {command} >&-', "sh", *fairlane_command()],
+            stderr=subprocess.PIPE,
+            env=environment({"FAIRLANE_URL": URL}),
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+        assert done.stderr.startswith(b"fairlane: standard output is closed, nothing was done")
+        assert queue.inspect.queue().messages == 1
+        assert queue.claim("w", 30) is not None
+
+
+def test_what_libraries_print_never_goes_into_the_database(here: Path) -> None:
+    """With its standard error closed, a process would get the descriptor 2 for the file that it opens next."""
+    command = ["sh", "-c", '"$@" 2>&- <&-', "sh", *fairlane_command("publish", "g", "1")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment({"FAIRLANE_URL": URL}), timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"1\n")
+    failed = ["sh", "-c", '"$@" 2>&-', "sh", *fairlane_command("publish", "g", "{")]
+    done = subprocess.run(failed, stdout=subprocess.PIPE, env=environment({"FAIRLANE_URL": URL}), timeout=60)
+    assert (done.returncode, done.stdout) == (2, b"")
