@@ -20,7 +20,9 @@ SERVERS ?=
 ONLY := $(if $(SERVERS),--only $(SERVERS))
 WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
 
-.PHONY: help demo test lint docs format servers servers-list bench-claim bench-demo dist clean distclean
+# make torture BACKEND=postgres SECONDS=600 SEED=7    many clients and random faults, and a checker of what they saw
+
+.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-demo dist clean distclean
 
 help:
 	@echo "make demo | test | lint | docs | format | bench-claim | bench-demo | servers | servers-list | dist | clean | distclean"
@@ -47,6 +49,13 @@ docs: $(VENV)/.docs
 format: $(VENV)/.installed
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
+
+BACKEND ?= sqlite
+SECONDS ?= 60
+SEED ?= 1
+torture: $(VENV)/.installed
+	$(RUN) -m tests.servers install
+	$(RUN) -m tests.torture --backend $(BACKEND) --seconds $(SECONDS) --seed $(SEED)
 
 servers: $(VENV)/.installed
 	$(RUN) -m tests.servers install $(ONLY)

@@ -1,0 +1,222 @@
+"""Look for what must never be in a recorded history. Every doubt is in favour of the queue: what is reported is wrong.
+
+A call that failed or was killed may have been carried out at any time from its beginning until much later, so it only
+ever excuses something. Times of different processes are comparable, since they share the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.torture.history import NEVER, Call
+
+GRACE = 0.15
+"""Seconds by which a lease is taken to be shorter or longer than it says: clocks and their resolutions differ."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One lease: a claim that returned, and the calls on it."""
+
+    claim: Call
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def finished(self) -> Call | None:
+        """The ack or nack that ended it for certain."""
+        return next((call for call in self.calls if call.ok and call.operation in ("ack", "nack")), None)
+
+    @property
+    def acked(self) -> Call | None:
+        return next((call for call in self.calls if call.ok and call.operation == "ack"), None)
+
+    def held_until(self) -> float:
+        """Until when its group was certainly held: nobody else may be given the group in between."""
+        end = self.claim.start + float(self.claim.arguments["visibility"]) - GRACE
+        for call in self.calls:
+            if call.start > end:
+                break  # it had run out by then, and somebody may have the group
+            if call.operation == "extend" and call.ok:
+                end = call.start + float(call.arguments["visibility"]) - GRACE
+            elif call.operation in ("ack", "nack"):
+                return min(end, call.start)
+            elif call.operation == "extend":
+                end = min(end, call.start)  # it may have been made shorter
+        return end
+
+    def busy_until(self) -> float:
+        """Until when its group may have been held or parked."""
+        done = self.finished
+        if done is not None:
+            return done.end + float(done.arguments.get("delay", 0.0)) + GRACE
+        end = self.claim.end + float(self.claim.arguments["visibility"])
+        for call in self.calls:
+            longest = max(float(call.arguments.get("visibility", 0.0)), float(call.arguments.get("delay", 0.0)))
+            end = max(end, (call.end if call.end < NEVER else call.start + 60.0) + longest)
+        return end + GRACE
+
+
+class History:
+    """The calls, sorted by what they are about."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self.published = [call for call in calls if call.operation == "publish"]
+        claims = [call for call in calls if call.operation == "claim"]
+        self.deliveries = [Delivery(call) for call in claims if call.ok and call.result is not None]
+        self.empty_claims = [call for call in claims if call.ok and call.result is None]
+        self.doubtful = [call for call in claims if not call.ok]
+        by_token = {delivery.claim.result["token"]: delivery for delivery in self.deliveries}
+        for call in calls:
+            if call.operation in ("ack", "nack", "extend"):
+                by_token[call.arguments["token"]].calls.append(call)
+        self.by_message: dict[str, list[Delivery]] = defaultdict(list)
+        self.by_group: dict[str, list[Delivery]] = defaultdict(list)
+        for delivery in self.deliveries:
+            self.by_message[delivery.claim.result["event"]].append(delivery)
+            self.by_group[delivery.claim.result["group_id"]].append(delivery)
+
+
+def check(calls: Sequence[Call], *, limit: float, stopped: frozenset[str] = frozenset()) -> list[str]:
+    """Return what is wrong, a line each.
+
+    Args:
+        limit: seconds that any call may take.
+        stopped: clients that were stopped for a while, whose calls may have taken any time.
+    """
+    history = History(calls)
+    return [
+        *_messages(history),
+        *_order(history),
+        *_overlaps(history),
+        *_attempts(history),
+        *_false_nothing(history),
+        *_calls(history, limit, stopped),
+    ]
+
+
+def _messages(history: History) -> Iterator[str]:
+    """Lost, doubled, invented; delivered after it was acked."""
+    known = {call.arguments["event"]: call for call in history.published}
+    for event, call in known.items():
+        deliveries = history.by_message.get(event, [])
+        acks = [delivery for delivery in deliveries if delivery.acked]
+        if call.ok and call.result != "rolled back" and not deliveries:
+            yield f"lost: {event} of {call.arguments['group_id']} was published as {call.result}, and never delivered"
+        if len({delivery.claim.result["seq"] for delivery in deliveries}) > 1:
+            yield f"doubled: {event} was delivered as two messages"
+        if call.ok and call.result == "rolled back" and deliveries:
+            yield f"invented: {event} was rolled back, and delivered"
+        if len(acks) > 1:
+            yield f"doubled: {event} was acked {len(acks)} times"
+        for ack in acks[:1]:
+            done = ack.acked
+            assert done is not None
+            for again in deliveries:
+                if again.claim.start > done.end:
+                    yield f"doubled: {event} was acked, and delivered again to {again.claim.who}"
+    for event in set(history.by_message) - set(known):
+        yield f"invented: {event} was delivered, and never published"
+
+
+def _order(history: History) -> Iterator[str]:
+    """Within a group, what was published before another began is acked before the other is delivered."""
+    by_group: dict[str, list[Call]] = defaultdict(list)
+    for call in history.published:
+        if call.ok and call.result != "rolled back":
+            by_group[call.arguments["group_id"]].append(call)
+    for calls in by_group.values():
+        calls.sort(key=lambda call: call.end)
+        ends = [call.end for call in calls]
+        for later in calls:
+            deliveries = history.by_message.get(later.arguments["event"], [])
+            if not deliveries:
+                continue
+            first = min(delivery.claim.end for delivery in deliveries)
+            for earlier in calls[max(0, bisect_left(ends, later.start) - 20) : bisect_left(ends, later.start)]:
+                if _open_at(history, earlier.arguments["event"], first):
+                    yield (
+                        f"order: {later.arguments['event']} was delivered although {earlier.arguments['event']} of the "
+                        "same group was published before it, and not finished"
+                    )
+
+
+def _open_at(history: History, event: str, moment: float) -> bool:
+    """Tell whether a message was certainly not finished at a moment."""
+    begun = [
+        call.start
+        for delivery in history.by_message.get(event, [])
+        for call in delivery.calls
+        if call.operation == "ack" and not (call.outcome == "error" and "LeaseLost" in str(call.result))
+    ]
+    return bool(history.by_message.get(event)) and (not begun or min(begun) > moment)
+
+
+def _overlaps(history: History) -> Iterator[str]:
+    """Two leases on one group at a time; a stale ack that counted."""
+    for group, deliveries in history.by_group.items():
+        deliveries.sort(key=lambda delivery: delivery.claim.end)
+        for number, first in enumerate(deliveries):
+            until = first.held_until()
+            for second in deliveries[number + 1 :]:
+                if first.claim.end < second.claim.start and second.claim.end < until:
+                    yield f"overlap: {group} was given to {second.claim.who} while {first.claim.who} held it"
+                for call in first.calls:
+                    if call.ok and second.claim.end < call.start and second.claim.start > first.claim.end:
+                        yield f"stale: {call.operation} of {first.claim.who} on {group} counted after it was given away"
+
+
+def _attempts(history: History) -> Iterator[str]:
+    """The number of deliveries grows with every claim of a message."""
+    for event, deliveries in history.by_message.items():
+        deliveries.sort(key=lambda delivery: delivery.claim.end)
+        for first, second in pairwise(deliveries):
+            if second.claim.start > first.claim.end and not (
+                second.claim.result["attempts"] > first.claim.result["attempts"]
+            ):
+                yield f"attempts: {event} was delivered again with attempts {second.claim.result['attempts']}"
+        if deliveries and deliveries[0].claim.result["attempts"] < 1:
+            yield f"attempts: {event} was delivered with attempts below 1"
+
+
+def _false_nothing(history: History) -> Iterator[str]:
+    """A claim found nothing although a message was certainly deliverable all the time."""
+    busy: dict[str, list[tuple[float, float]]] = {
+        group: [(delivery.claim.start - GRACE, delivery.busy_until()) for delivery in deliveries]
+        for group, deliveries in history.by_group.items()
+    }
+    waiting: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for call in history.published:
+        if call.ok and call.result != "rolled back":
+            acks = [
+                each.start
+                for delivery in history.by_message.get(call.arguments["event"], [])
+                for each in delivery.calls
+                if each.operation == "ack"
+            ]
+            waiting[call.arguments["group_id"]].append((call.end, min(acks, default=NEVER)))
+    doubtful = [(call.start, (call.end if call.end < NEVER else call.start + 30.0) + 15.0) for call in history.doubtful]
+    for claim in history.empty_claims:
+        if claim.arguments.get("min_priority", 0) or _meets(doubtful, claim.start, claim.end):
+            continue
+        for group, messages in waiting.items():
+            free = not _meets(busy.get(group, []), claim.start, claim.end)
+            if free and any(since < claim.start and claim.end < until for since, until in messages):
+                yield f"nothing: {claim.who} was told that nothing is deliverable, while {group} was"
+
+
+def _meets(spans: Sequence[tuple[float, float]], start: float, end: float) -> bool:
+    return any(since <= end and start <= until for since, until in spans)
+
+
+def _calls(history: History, limit: float, stopped: frozenset[str]) -> Iterator[str]:
+    """Errors that are not Fairlane's, and calls that take too long."""
+    for call in history.calls:
+        if call.outcome == "raw":
+            yield f"raw: {call.operation} of {call.who} raised {call.result}"
+        if call.who not in stopped and call.end < NEVER and call.end - call.start > limit:
+            yield f"slow: {call.operation} of {call.who} took {call.end - call.start:.1f} s"
