@@ -71,6 +71,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
     def _leased(self, claimed: Claimed) -> Lease[T]:
         group_id, text, seq, token, attempts, published_at, expires_at = claimed
         try:
+            if not text.isascii():
+                text.encode()  # what was no UTF-8 where it is stored has lone surrogates here
             event = self.codec.decode(text)
         except self._decoding_errors as error:
             raise EventDecodingError(Lease(group_id, text, seq, token, attempts, published_at, expires_at)) from error

@@ -18,7 +18,7 @@ SECRET = "s3cret"
 
 
 def translate(error: Exception) -> Exception | None:
-    return translate_in_time(error, "h", 30.0)
+    return translate_in_time(error, "h", 30.0, "jobs")
 
 
 @pytest.mark.parametrize(

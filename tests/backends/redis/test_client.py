@@ -18,7 +18,7 @@ import redis
 
 import fairlane
 from fairlane import migrate
-from fairlane.errors import BackendUnavailable, ConfigurationError, LeaseLost, SchemaNotReady
+from fairlane.errors import BackendUnavailable, ConfigurationError, LeaseLost, QueueDamaged, SchemaNotReady
 from tests.backends.redis.proxy import Moment, proxied
 from tests.backends.redis.servers import VARIABLES, connect, missing, private
 from tests.backends.redis.twins import TWINS, Twin, from_url, on_client
@@ -218,14 +218,14 @@ async def test_functions_that_vanish_are_missed_by_name(url: str, twin: str, ope
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_function_that_fails_passes_on_the_drivers_error(
+async def test_a_key_of_another_type_is_one_typed_error(
     url: str, queue: str, twin: str, opened: AsyncExitStack
 ) -> None:
     transport = await from_url(twin, url, queue)
     opened.push_async_callback(transport.close)
     with connect(url) as admin:
         admin.set(f"{{{queue}}}:floor:0", "not a sorted set")
-        with pytest.raises(redis.exceptions.ResponseError, match="WRONGTYPE"):
+        with pytest.raises(QueueDamaged, match="floor:0"):
             await transport.call("claim", "w", 30)
         admin.delete(f"{{{queue}}}:floor:0")
     await transport.call("publish", "g", 1)

@@ -11,7 +11,7 @@ import redis
 import fairlane
 from fairlane import migrate
 from fairlane.errors import AuthenticationFailed, ConfigurationError
-from fairlane.templates import bundle_root
+from fairlane.templates import render
 from tests.backends.redis.servers import connect, private
 from tests.servers.redis import Redis
 
@@ -25,11 +25,10 @@ def server() -> Iterator[Redis]:
 
 def rules(role: str) -> list[str]:
     """The rules of a role as the library's header gives them, for queue `orders`."""
-    text = (bundle_root() / "lua" / "library.lua.j2").read_text()
+    text = render("lua/library.lua.j2", queue="orders", revision="0001")
     found = re.search(rf"^ +{role}: +(.*(?:\n {{12,}}.*)*)", text, re.MULTILINE)
     assert found, role
-    text = found[1].replace("{{ '{' ~ queue ~ '}' }}", "{orders}").removesuffix("]]")
-    return text.split()
+    return found[1].removesuffix("]]").split()
 
 
 def connected(server: Redis, role: str, *extra: str) -> fairlane.RedisTransport:

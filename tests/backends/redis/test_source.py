@@ -23,6 +23,7 @@ FUNCTIONS = (
     "queue_status",
     "group_status",
     "message_status",
+    "rebuild",
 )
 HEADER = re.compile(r"--\[\[ (.*?)\]\]\nlocal function (\w+)\(keys, args\)", re.DOTALL)
 ERRORS = {"lease_lost()": "LEASELOST", "bad_arguments()": "BADARGUMENTS", "no_queue()": "NOQUEUE"}
@@ -62,13 +63,13 @@ def test_luacheck_finds_nothing(tmp_path: Path) -> None:
 def test_every_function_has_its_file_and_is_registered(function: str) -> None:
     found = HEADER.search(function)
     assert found
-    registered = re.findall(r"function_name = 'orders_(\w+)',\n  callback = (\w+),", library())
+    registered = re.findall(r"function_name = 'orders_(\w+)',\n  callback = guarded\((\w+),", library())
     assert (found[2], found[2]) in registered
     assert len(registered) == len(FUNCTIONS)
     parts = {path.name for path in FOLDER.iterdir()} - {f"{name}.lua.j2" for name in FUNCTIONS}
     assert parts == {
         *("library.lua.j2", "keys.lua.j2", "errors.lua.j2", "clock.lua.j2"),
-        *("messages.lua.j2", "groups.lua.j2", "repair.lua.j2"),
+        *("messages.lua.j2", "groups.lua.j2", "repair.lua.j2", "guard.lua.j2"),
     }
 
 
@@ -101,6 +102,14 @@ def test_functions_touch_declared_keys_only() -> None:
         assert first.startswith("keys[") or command in ("TIME", "INFO"), (command, first)
 
 
+def test_the_rights_in_the_head_are_the_commands_that_are_used() -> None:
+    """The guard looks them up one by one, to name the one that is missing."""
+    used = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", library())}
+    listed = re.search(r"worker: .*?(?=reader:)", library(), re.DOTALL)
+    assert listed
+    assert set(re.findall(r"\+(\w+)", listed[0])) - {"fcall", "fcall_ro"} == used
+
+
 def test_the_client_reads_its_keys_from_the_template() -> None:
     keys = keys_of("orders")
     assert keys[0] == "{orders}:meta"
@@ -117,7 +126,7 @@ def test_text_is_never_made_of_a_large_number_by_concatenation() -> None:
 
 
 def test_every_function_drains_a_full_server_except_publish() -> None:
-    flags = dict(re.findall(r"callback = (\w+),\n  flags = \{(.*?)\}", library()))
+    flags = dict(re.findall(r"callback = guarded\((\w+), \w+\),\n  flags = \{(.*?)\}", library()))
     assert flags.pop("publish").strip() == ""
     assert all("allow-oom" in flag for flag in flags.values())
     readers = {name for name, flag in flags.items() if "no-writes" in flag}

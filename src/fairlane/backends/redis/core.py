@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlane.backends.redis.errors import Refused
-from fairlane.backends.stored import REVISION, Call, Operation, ProcedureCore, Rows
+from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call, Operation, ProcedureCore, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.program import Program
@@ -16,6 +16,12 @@ class RedisCore(ProcedureCore):
     """The stored operations are the functions of the queue's library."""
 
     client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
+
+    def fault(self) -> Program[Call, Rows, str | None]:
+        rows = yield from self.call(QUEUE_STATUS)
+        if rows[0]["messages"] and (not rows[0]["groups"] or rows[0]["oldest_seconds"] is None):
+            return "it holds messages that are in no line: `fairlane migrate` puts them back"
+        return None
 
     def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
         """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""

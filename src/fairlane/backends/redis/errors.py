@@ -7,7 +7,14 @@ import re
 import redis
 
 from fairlane.backends.base import LeaseGone
-from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError, FairlaneError
+from fairlane.errors import (
+    AuthenticationFailed,
+    BackendFull,
+    BackendUnavailable,
+    ConfigurationError,
+    FairlaneError,
+    QueueDamaged,
+)
 
 BACKEND_NAME = "redis"
 NOTHING_CHANGED = "nothing was changed"
@@ -42,7 +49,7 @@ _WAIT = {
     "NOREPLICAS": "too few replicas are connected, so it refuses writes",
     "MISCONF": "it cannot save to disk, so it refuses writes",
     "LOADING": "it is loading its data",
-    "READONLY": "it is a replica, which takes no writes",
+    "READONLY": "it is a read-only replica: connect to the primary",
     "BUSY": "it is busy with a script",
 }
 _ELSEWHERE = {"MOVED", "ASK", "CROSSSLOT"}
@@ -67,21 +74,19 @@ def code_of(error: redis.exceptions.ResponseError) -> str:
     return found.group() if found else "ERR"
 
 
-def translate(error: Exception, host: str, timeout: float) -> Exception | None:
+def translate(error: Exception, host: str, timeout: float, queue: str) -> Exception | None:
     """Return Fairlane's error for one of the driver's, None when it has none.
 
     Args:
         host: where the server is, for people.
         timeout: seconds that the call was given.
+        queue: its name.
     """
+    outcome = OUTCOME_UNKNOWN
     if isinstance(error, NotSent) and isinstance(error.__cause__, Exception):
-        return _translate(error.__cause__, host, timeout, NOTHING_CHANGED)
-    return _translate(error, host, timeout, OUTCOME_UNKNOWN)
-
-
-def _translate(error: Exception, host: str, timeout: float, outcome: str) -> Exception | None:
+        error, outcome = error.__cause__, NOTHING_CHANGED
     if isinstance(error, redis.exceptions.ResponseError):
-        return _translate_reply(error, host)
+        return _translate_reply(error, host, queue)
     if isinstance(error, redis.exceptions.AuthenticationError):
         return AuthenticationFailed(BACKEND_NAME, host)
     reason = _reason(error, timeout)
@@ -107,8 +112,11 @@ def _reason(error: Exception, timeout: float) -> str | None:
     return None
 
 
-def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> FairlaneError | LeaseGone | Refused | None:
+def _translate_reply(
+    error: redis.exceptions.ResponseError, host: str, queue: str
+) -> FairlaneError | LeaseGone | Refused | None:
     code = code_of(error)
+    text = str(error).removeprefix(code).strip()
     if code == "LEASELOST":
         return LeaseGone()
     if code in ("ERR", "NOQUEUE"):
@@ -116,7 +124,9 @@ def _translate_reply(error: redis.exceptions.ResponseError, host: str) -> Fairla
     if code == "OOM":
         return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
     if code == "NOPERM":
-        return AuthenticationFailed(BACKEND_NAME, host, "this user may not run the queue's functions on its keys")
+        return AuthenticationFailed(BACKEND_NAME, host, text)  # the server's text names the command or says: a key
+    if code == "WRONGKEY":
+        return QueueDamaged(queue, f"the key {text}. Delete or restore that key, then run `fairlane migrate`")
     if code in ("NOAUTH", "WRONGPASS"):
         return AuthenticationFailed(BACKEND_NAME, host)
     if code in _WAIT:

@@ -41,6 +41,7 @@ class _Settings:
 
     def __init__(self, queue: str, host: str, timeout: float, allow_eviction: bool) -> None:
         self.calls = Calls(queue)
+        self._queue = queue
         self.timeout = timeout
         self.closed = False
         self._host = host
@@ -52,7 +53,7 @@ class _Settings:
 
     def translated(self, error: Exception) -> Exception | None:
         """Return what to raise instead of an error, chained to what the driver said; None to let it through."""
-        known = translate(error, self._host, self.timeout)
+        known = translate(error, self._host, self.timeout, self._queue)
         if known is None:
             return None
         if self.closed and isinstance(known, BackendUnavailable):

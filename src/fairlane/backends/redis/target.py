@@ -6,6 +6,7 @@ the library, which goes when the last of them does.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,17 +14,29 @@ from typing import Any
 from uuid import uuid4
 
 import redis
+from redis.client import NEVER_DECODE
 
 from fairlane.backends.base import translated
 from fairlane.backends.redis.address import make_client, make_cluster, parse
-from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, translate
+from fairlane.backends.redis.errors import BACKEND_NAME, NOTHING_CHANGED, Refused, code_of, translate
 from fairlane.backends.redis.wire import check_policy, keys_of, library_of
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
-LOCK_SECONDS = 60
-_UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+LOCK_SECONDS = 10
+"""How long a migration holds the lock without a sign of life: one that was killed is not waited for any longer."""
+
+WAIT_SECONDS = 60
+"""How long a migration waits for others, which are alive."""
+
+PAGE = 1000
+"""How many messages are looked at in one call while a queue is mended: a few milliseconds of the server's time."""
+
+_log = logging.getLogger("fairlane.migrate")
+_OURS = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call({}) end return 0"
+_UNLOCK = _OURS.format("'DEL', KEYS[1]")
+_RENEW = _OURS.format("'EXPIRE', KEYS[1], ARGV[2]")
 
 
 class RedisTarget(LedgerTarget):
@@ -34,7 +47,11 @@ class RedisTarget(LedgerTarget):
         self._head_start = choices.head_start
         self._library = library_of(choices.queue)
         self._keys = keys_of(choices.queue)
+        self._queue = choices.queue
         self._meta = self._keys[0]
+        self._lock = f"{self._meta}:lock"
+        self._token = uuid4().hex
+        self._mended = False
         self._made: Any = None
 
     @property
@@ -53,24 +70,41 @@ class RedisTarget(LedgerTarget):
         return translated(self._translate)
 
     def _translate(self, error: Exception) -> Exception | None:
-        known = translate(error, self._address.shown, self._address.timeout)
+        known = translate(error, self._address.shown, self._address.timeout, self._queue)
         return known.error if isinstance(known, Refused) else known
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
-        key, token = f"{self._meta}:lock", uuid4().hex
-        deadline = time.monotonic() + LOCK_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
+        said = False
         with self._translated():
-            while not self._client.set(key, token, nx=True, ex=LOCK_SECONDS):
+            while not self._client.set(self._lock, self._token, nx=True, ex=LOCK_SECONDS):
                 if time.monotonic() > deadline:
-                    raise BackendUnavailable(BACKEND_NAME, self._address.shown, "another migration of it holds it up")
+                    reason = f"other migrations have held the key {self._lock} for {WAIT_SECONDS} seconds"
+                    raise BackendUnavailable(BACKEND_NAME, self._address.shown, f"{reason} ({NOTHING_CHANGED})")
+                if not said:
+                    said = self._say_what_is_waited_for()
                 time.sleep(0.05)
         try:
             yield
         finally:
             with self._translated():
-                self._client.eval(_UNLOCK, 1, key, token)
+                self._client.eval(_UNLOCK, 1, self._lock, self._token)
+
+    def _say_what_is_waited_for(self) -> bool:
+        left = self._client.ttl(self._lock)
+        _log.warning(
+            "waiting for another migration of queue %s, which holds the key %s; if it is gone, for %d seconds",
+            *(self._queue, self._lock, max(0, left)),
+        )
+        return True
+
+    def _keep_lock(self) -> None:
+        """Give a sign of life to those who wait."""
+        if not self._client.eval(_RENEW, 1, self._lock, self._token, LOCK_SECONDS):
+            reason = f"it took so long that another migration has taken the key {self._lock}: migrate again"
+            raise BackendUnavailable(BACKEND_NAME, self._address.shown, reason)
 
     def read(self) -> str | None:
         """Return the current revision; None when the queue is not there, or a primary lacks its functions.
@@ -104,12 +138,36 @@ class RedisTarget(LedgerTarget):
                 self._check_servers()
                 for script in scripts:
                     self._load(script)
+                self._rebuild()  # before there is a revision: nobody publishes with a number that was given before
             assert serves is not None
             self._client.hset(self._meta, mapping={"revision": revision, "serves": serves})
             if self._head_start is None:
                 self._client.hsetnx(self._meta, "head_start", DEFAULT_HEAD_START)
             else:
                 self._client.hset(self._meta, "head_start", self._head_start)
+
+    def mend(self) -> None:
+        """Bring back what can be told from the messages: numbers, dedup ids, and each group's state and places."""
+        with self._translated():
+            if not self._mended and self._client.hexists(self._meta, "revision"):
+                self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._mended = True
+        after, greatest = b"", 0
+        missing = 0
+        while True:
+            arguments = (f"{self._queue}_rebuild", len(self._keys), *self._keys, after, greatest, PAGE)
+            last, greatest, more = self._client.execute_command("FCALL", *arguments, **{NEVER_DECODE: True})
+            missing += more
+            if last is None:
+                break
+            after = last
+            self._keep_lock()
+        if missing:
+            _log.warning(
+                "queue %s: %d groups, ids and numbers had something missing and are mended", self._queue, missing
+            )
 
     def _check_servers(self) -> None:
         for primary in self._primaries():

@@ -122,7 +122,8 @@ def _seconds(micros: int | None) -> float | None:
 
 
 def _str(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
+    """Return a text. Bytes that are no UTF-8, which somebody has stored by hand, become lone surrogates."""
+    return None if value is None else value.decode(errors="surrogateescape")
 
 
 def _claimed(reply: Any) -> Rows:
@@ -130,7 +131,7 @@ def _claimed(reply: Any) -> Rows:
         return []
     group_id, event, facts = reply
     seq, token, attempts, published_at, expires_at = facts.decode().split(" ")
-    row = (group_id.decode(), seq, event.decode(), token, attempts, published_at, expires_at)
+    row = (_str(group_id), seq, _str(event), token, attempts, published_at, expires_at)
     return [dict(zip(CLAIM.columns, row, strict=True))]
 
 
