@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 from psycopg import conninfo
 
+from fairlane.backends.postgres.options import OPTIONS
+from fairlane.backends.shared.options import read_options, without_options
 from fairlane.errors import ConfigurationError
 
 _ENCODINGS = (
     (b"client_encoding", "open it with client_encoding=UTF8"),
     (b"server_encoding", "a queue needs a database that was created with encoding UTF8"),
 )
+
+
+def separated(url: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a URL as libpq reads it, and the options of Fairlane: of the keywords, else of the URL, else the defaults.
+
+    Raises:
+        ConfigurationError: the URL or an option is wrong.
+    """
+    try:
+        rest = without_options(url, OPTIONS)
+    except ValueError:
+        rest = url
+    check_url(rest)
+    return rest, read_options("postgres", OPTIONS, url, keywords, others=True)
 
 
 def check_url(url: str) -> None:

@@ -9,7 +9,7 @@ import psycopg
 import psycopg_pool
 
 from fairlane.backends.base import LeaseGone
-from fairlane.backends.postgres.address import check_url, host_in
+from fairlane.backends.postgres.address import host_in, separated
 from fairlane.backends.postgres.connections import AsyncOwnPool, AsyncSource, OwnPool, Source
 from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
@@ -26,7 +26,7 @@ from fairlane.backends.postgres.errors import (
 from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
 from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.postgres.sessions import Opening
-from fairlane.backends.shared.options import read_options, without_options
+from fairlane.backends.shared.options import read_options
 from fairlane.backends.stored import CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, QueueDamaged, SchemaNotReady
@@ -72,9 +72,8 @@ class _Requests:
 
 def _own(url: str, keywords: dict[str, Any]) -> tuple[Opening, int, float]:
     """Return how to open connections, how many at most, and how long a call may take."""
-    check_url(url)
-    options = read_options("postgres", OPTIONS, url, keywords, others=True)
-    return Opening.at(without_options(url, OPTIONS), options), options["max_connections"], options["timeout"]
+    rest, options = separated(url, keywords)
+    return Opening.at(rest, options), options["max_connections"], options["timeout"]
 
 
 def _timeout(keywords: dict[str, Any]) -> float:

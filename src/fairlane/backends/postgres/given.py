@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 
 from fairlane.backends.postgres.address import check_encoding
 from fairlane.backends.postgres.errors import NoAnswer, broken
-from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, Limit, until
+from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, Limit, is_over, until
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Row, Rows
 
@@ -117,7 +117,7 @@ class GivenPool:
         """Run one statement, in autocommit mode: BEGIN and COMMIT would be two round trips more."""
         self._process.check()
         deadline = self._limit.deadline(time.monotonic())
-        connection = self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
+        connection = self._alive(deadline)
         before = connection.autocommit
         try:
             connection.autocommit = True
@@ -136,6 +136,15 @@ class GivenPool:
     def within(self, seconds: float) -> AbstractContextManager[None]:
         """See `base.Limited`."""
         return self._limit.within(seconds)
+
+    def _alive(self, deadline: float) -> Connection:
+        """Borrow a connection. One whose session has ended meanwhile goes back: the pool replaces it."""
+        while True:
+            connection: Connection = self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
+            if not is_over(connection.pgconn):
+                return connection
+            connection.close()
+            self._pool.putconn(connection)
 
     def close(self) -> None:
         """Do nothing: the pool belongs to the application."""
@@ -177,7 +186,7 @@ class AsyncGivenPool:
 
     async def _run(self, text: str, arguments: Arguments) -> Rows:
         deadline = self._limit.deadline(time.monotonic())
-        connection = await self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
+        connection = await self._alive(deadline)
         before = connection.autocommit
         try:
             await connection.set_autocommit(True)
@@ -199,6 +208,14 @@ class AsyncGivenPool:
     def within(self, seconds: float) -> AbstractContextManager[None]:
         """See `base.Limited`."""
         return self._limit.within(seconds)
+
+    async def _alive(self, deadline: float) -> AsyncConnection:
+        while True:
+            connection: AsyncConnection = await self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
+            if not is_over(connection.pgconn):
+                return connection
+            await connection.close()
+            await asyncio.shield(self._pool.putconn(connection))
 
     async def close(self) -> None:
         """Do nothing: the pool belongs to the application."""

@@ -18,7 +18,8 @@ import psycopg
 from psycopg import IsolationLevel, conninfo, generators, waiting
 from psycopg._preparing import PrepareManager
 from psycopg.abc import PQGen
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.pq.abc import PGconn
 from psycopg.rows import dict_row
 
 from fairlane.backends.postgres.address import check_encoding
@@ -68,6 +69,32 @@ def until(steps: Generator[WaitT, Any, ResultT], deadline: float) -> Generator[W
     except StopIteration as end:
         result: ResultT = end.value
         return result
+
+
+def polled(pgconn: PGconn) -> select.poll | None:
+    """Return what tells whether something has come; None on Windows."""
+    if sys.platform == "win32":
+        return None
+    made = select.poll()
+    made.register(pgconn.socket, select.POLLIN)
+    return made
+
+
+def readable(pgconn: PGconn) -> bool:
+    """Tell whether something has come that nobody has read."""
+    poll = polled(pgconn)
+    return bool(select.select([pgconn.socket], [], [], 0)[0] if poll is None else poll.poll(0))
+
+
+def is_over(pgconn: PGconn) -> bool:
+    """Tell whether the server has ended the session meanwhile. A notice or a notification may come at any time."""
+    try:
+        if readable(pgconn):
+            pgconn.consume_input()  # what the server said last
+            pgconn.consume_input()  # the end
+    except psycopg.Error:
+        return True
+    return pgconn.status != ConnStatus.OK
 
 
 class Limit:
@@ -125,7 +152,7 @@ class _Session:
         in_transactions: each call needs a transaction that says its isolation level.
     """
 
-    pgconn: psycopg.pq.abc.PGconn
+    pgconn: PGconn
     prepare_threshold: int | None
     _prepared: PrepareManager
     deadline = inf
@@ -162,21 +189,12 @@ class _Session:
         """Tell whether it can be used again. A server that ends a session says so, or closes; both can be read."""
         return not self._readable() and time.monotonic() - self.opened_at < LIFETIME
 
-    if sys.platform == "win32":
+    def _readable(self) -> bool:
+        return bool(self._poll.poll(0)) if self._poll is not None else readable(self.pgconn)
 
-        def _readable(self) -> bool:
-            return bool(select.select([self.pgconn.socket], [], [], 0)[0])
-
-    else:
-
-        def _readable(self) -> bool:
-            return bool(self._poll.poll(0))
-
-        @cached_property
-        def _poll(self) -> select.poll:
-            made = select.poll()
-            made.register(self.pgconn.socket, select.POLLIN)
-            return made
+    @cached_property
+    def _poll(self) -> select.poll | None:
+        return polled(self.pgconn)
 
     @property
     def at_rest(self) -> bool:

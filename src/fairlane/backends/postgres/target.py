@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from fairlane.backends.postgres.address import check_encoding, check_url
+from fairlane.backends.postgres.address import check_encoding, separated
 from fairlane.backends.postgres.errors import for_migration
-from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.postgres.sessions import Opening
-from fairlane.backends.shared.options import read_options, without_options
 from fairlane.backends.targets import Choices, SqlTarget
 from fairlane.errors import ConfigurationError
 from fairlane.templates import render
@@ -29,9 +27,7 @@ class PostgresTarget(SqlTarget):
         self._choices = choices
 
     def open(self, *, create: bool) -> psycopg.Connection[Any]:
-        check_url(self._url)
-        options = read_options("postgres", OPTIONS, self._url, {"prepare_threshold": None}, others=True)
-        opening = Opening.at(without_options(self._url, OPTIONS), options)
+        opening = Opening.at(*separated(self._url, {"prepare_threshold": None}))
         connection = psycopg.connect(opening.url, **{**opening.arguments, "autocommit": False})
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         try:
