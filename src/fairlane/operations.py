@@ -5,6 +5,7 @@ Arguments are checked and events encoded before anything is sent; the schema is 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Generic
 
@@ -28,8 +29,15 @@ class Operations(Generic[RequestT, AnswerT, T]):
         self._selective = type(core).check_arguments is not Core.check_arguments
 
     def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
-        """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most."""
-        return retried(self._check_ready, Within(timeout, STARTUP_PAUSES, BackendUnavailable))
+        """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most.
+
+        0 is one try, which may take as long as any other call.
+        """
+        self.core.ends = time.monotonic() + timeout if timeout > 0 else None
+        try:
+            yield from retried(self._check_ready, Within(timeout, STARTUP_PAUSES, BackendUnavailable))
+        finally:
+            self.core.ends = None
 
     def _check_ready(self) -> Program[RequestT, AnswerT, None]:
         if not self._ready:

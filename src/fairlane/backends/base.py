@@ -80,7 +80,13 @@ class Claimed(NamedTuple):
 
 
 class Core(ABC, Generic[RequestT, AnswerT]):
-    """The operations of a backend as programs. Arguments were checked before; events are JSON text here."""
+    """The operations of a backend as programs. Arguments were checked before; events are JSON text here.
+
+    Attributes:
+        ends: by time.monotonic(), when a start must be over; None afterwards, when the backend's own timeout counts.
+    """
+
+    ends: float | None = None
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
