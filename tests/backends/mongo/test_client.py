@@ -8,10 +8,11 @@ import pymongo
 import pytest
 from pymongo import errors
 
-from fairlane.backends.mongo.address import database_of, hosts_of, make
+from fairlane.backends.mongo.address import database_of, hosts_of, make, shortest_timeout
 from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.executor import AsyncMongoExecutor, MongoExecutor
-from fairlane.backends.mongo.wire import FindOne
+from fairlane.backends.mongo.transports import AsyncMongoTransport, MongoTransport
+from fairlane.backends.shared.retry import Unanswered
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -65,14 +66,23 @@ def test_promises_do_not_depend_on_the_clients_settings() -> None:
     assert database.codec_options.tz_aware
 
 
-def test_timeouts_are_bounded_and_the_urls_own_count() -> None:
-    ours = make(pymongo.MongoClient, "mongodb://host/").options
-    assert ours.server_selection_timeout == 5
-    assert ours.pool_options.socket_timeout == 20
-    theirs = make(pymongo.MongoClient, "mongodb://host/?serverSelectionTimeoutMS=900&socketTimeoutMS=800").options
-    assert (theirs.server_selection_timeout, theirs.pool_options.socket_timeout) == (0.9, 0.8)
-    newer = make(pymongo.MongoClient, "mongodb://host/?timeoutMS=700").options
-    assert (newer.timeout, newer.pool_options.socket_timeout) == (0.7, None)
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [
+        ("mongodb://host/", 30.0),
+        ("mongodb://host/?timeoutMS=700", 0.7),
+        ("mongodb://host/?socketTimeoutMS=800", 0.8),
+        ("mongodb://host/?timeoutMS=90000", 30.0),
+    ],
+)
+def test_the_shorter_timeout_of_the_url_and_the_option_counts(url: str, seconds: float) -> None:
+    assert shortest_timeout(make(pymongo.MongoClient, url), 30.0) == seconds
+
+
+def test_how_long_a_primary_is_looked_for_may_stand_in_the_url() -> None:
+    assert make(pymongo.MongoClient, "mongodb://host/").options.server_selection_timeout == 5
+    theirs = make(pymongo.MongoClient, "mongodb://host/?serverSelectionTimeoutMS=900&timeout=3")
+    assert theirs.options.server_selection_timeout == 0.9
 
 
 @pytest.mark.parametrize("kind", [pymongo.MongoClient, pymongo.AsyncMongoClient])
@@ -110,6 +120,8 @@ def test_options_are_checked() -> None:
 )
 def test_errors_of_the_driver_have_a_name(error: Exception, expected: type[FairlaneError]) -> None:
     known = translate(error, "host:27017")
+    if isinstance(known, Unanswered):
+        known = known.error(uncertain=known.uncertain)
     assert type(known) is expected
     assert "Topology" not in str(known)
 
@@ -119,13 +131,36 @@ def test_other_errors_of_the_driver_pass() -> None:
     assert translate(RuntimeError("no"), "host") is None
 
 
+@pytest.mark.parametrize(
+    ("error", "uncertain"),
+    [
+        (errors.ServerSelectionTimeoutError("refused"), False),
+        (errors.WaitQueueTimeoutError("timed out"), False),
+        (errors.NotPrimaryError("not primary", {"code": 10107}), False),
+        (errors.AutoReconnect("connection closed"), True),
+        (errors.NetworkTimeout("timed out"), True),
+        (errors.WTimeoutError("waiting for replication timed out", 64), True),
+    ],
+)
+def test_errors_tell_whether_a_request_may_have_been_carried_out(error: Exception, uncertain: bool) -> None:
+    known = translate(error, "host")
+    assert isinstance(known, Unanswered)
+    assert known.uncertain is uncertain
+
+
+def test_a_full_pool_and_a_missing_right_are_told_apart_from_a_server_that_is_down() -> None:
+    assert "maxPoolSize" in str(translate(errors.WaitQueueTimeoutError("timed out"), "host"))
+    missing = str(translate(errors.OperationFailure("not authorized", 13), "host", "insert in q_messages"))
+    assert "may not insert in q_messages" in missing
+    assert "readWrite" in missing
+
+
 async def test_an_applications_client_that_is_closed_is_unavailable() -> None:
-    request = FindOne("meta", {"_id": "queue"})
     client = pymongo.MongoClient[dict[str, Any]]("mongodb://127.0.0.1:1", connect=False)
     client.close()
-    with pytest.raises(BackendUnavailable, match="its client was closed"):
-        MongoExecutor.from_client(client, "q").execute(request)
+    with pytest.raises(BackendUnavailable, match=r"its client was closed \(nothing was changed"):
+        MongoTransport(client).publish("g", 1)
     other = pymongo.AsyncMongoClient[dict[str, Any]]("mongodb://127.0.0.1:1", connect=False)
     await other.close()
-    with pytest.raises(BackendUnavailable, match="its client was closed"):
-        await AsyncMongoExecutor.from_client(other, "q").execute(request)
+    with pytest.raises(BackendUnavailable, match=r"its client was closed \(nothing was changed"):
+        await AsyncMongoTransport(other).publish("g", 1)

@@ -1,4 +1,4 @@
-"""Clients of MongoDB: made from URLs, with deadlines.
+"""Clients of MongoDB, made from URLs.
 
 The URL is pymongo's; the path names the database, `fairlane` unless given. What it says about timeouts counts; what it
 says about write concern and read preference does not, since the promises need `majority` and the primary.
@@ -18,7 +18,9 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import split_options
 
+from fairlane.backends.mongo.options import OPTIONS
 from fairlane.backends.mongo.wire import Document
+from fairlane.backends.shared.options import without_options
 from fairlane.errors import ConfigurationError
 
 Client: TypeAlias = MongoClient[Document]
@@ -29,9 +31,6 @@ AnyDatabase: TypeAlias = Database[Document] | AsyncDatabase[Document]
 DATABASE = "fairlane"
 SELECTION_SECONDS = 5
 """For which a request looks for a primary, as during an election."""
-
-ANSWER_SECONDS = 20
-"""For which a request waits for its answer. pymongo may send it once more then, where that is safe."""
 
 
 def make(kind: type[ClientT], url: str) -> ClientT:
@@ -45,12 +44,10 @@ def make(kind: type[ClientT], url: str) -> ClientT:
         "appname": "fairlane",
         "serverSelectionTimeoutMS": SELECTION_SECONDS * 1000,
         "connectTimeoutMS": SELECTION_SECONDS * 1000,
-        "socketTimeoutMS": ANSWER_SECONDS * 1000,
     }
     given = {pair.partition("=")[0] for pair in url.partition("?")[2].lower().split("&")}
-    if "timeoutms" in given:
-        given.add("sockettimeoutms")  # the newer way to say it
     options = {name: value for name, value in defaults.items() if name.lower() not in given}
+    url = without_options(url, OPTIONS)
     try:
         if query := url.partition("?")[2]:
             split_options(query, warn=False)  # a client only warns of options that are unknown or wrong
@@ -62,7 +59,7 @@ def make(kind: type[ClientT], url: str) -> ClientT:
 @overload
 def database_of(client: Client, name: str | None) -> Database[Document]: ...
 @overload
-def database_of(client: Client | AsyncClient, name: str | None) -> AnyDatabase: ...
+def database_of(client: AsyncClient, name: str | None) -> AsyncDatabase[Document]: ...
 def database_of(client: Client | AsyncClient, name: str | None) -> AnyDatabase:
     """Return the database with the settings that the promises need, whatever those of the client are."""
     chosen = client.get_default_database(DATABASE).name if name is None else name
@@ -77,6 +74,12 @@ def database_of(client: Client | AsyncClient, name: str | None) -> AnyDatabase:
         )
     except errors.InvalidName as error:
         raise ConfigurationError(f"{chosen!r} is no name of a database: {error}") from None
+
+
+def shortest_timeout(client: Client | AsyncClient, timeout: float) -> float:
+    """Return the seconds that a call may take: the option, or less if the client's own settings say so."""
+    own = (client.options.timeout, client.options.pool_options.socket_timeout)
+    return min([timeout, *(each for each in own if each)])
 
 
 def hosts_of(client: Client | AsyncClient) -> str:

@@ -63,6 +63,7 @@ from fairlane.backends.mongo.wire import (
     find_one,
     moment,
     number,
+    one_call,
     update,
 )
 from fairlane.contract import DEFAULT_HEAD_START
@@ -82,12 +83,14 @@ NOW = "$$NOW"  # the server's time when it received the command, everywhere the 
 class MongoCore(Publishing, Inspection, Core[Request, Answer]):
     """The operations of one queue."""
 
+    @one_call
     def revision(self) -> Steps[Revision | None]:
         found = yield from find_one(META, {"_id": QUEUE})
         if found is None or not found.get("revision"):
             return None
         return Revision(found["revision"], found["serves"])
 
+    @one_call
     def fault(self) -> Steps[str | None]:
         found = yield from find_one(META, {"_id": QUEUE})
         if found is not None and number(found, "seq") is None:
@@ -99,6 +102,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
 
     # claim
 
+    @one_call
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Steps[Claimed | None]:
         floor = {"priority": {"$in": list(range(min_priority, 5))}}
         # $expr with $$NOW uses the index (jstests/…/now_variable.js of MongoDB), and $in with a sort merges its ranges
@@ -188,6 +192,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
 
     # ack, nack, extend
 
+    @one_call
     def ack(self, lease: Lease[Any]) -> Steps[None]:
         change = {
             "token": None,
@@ -204,11 +209,13 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         if not (yield from self.drop_if_empty(before["_id"], touched=before.get("touched"), acked=done)):
             yield from after_tick(started)
 
+    @one_call
     def nack(self, lease: Lease[Any], delay: float) -> Steps[None]:
         ready_at = {"$add": [NOW, _milliseconds(delay)]}
         yield from self._fenced(lease, {"token": None, "worker_id": None, "ready_at": ready_at})
         yield from after_tick(time.monotonic())
 
+    @one_call
     def extend(self, lease: Lease[Any], visibility: float) -> Steps[datetime]:
         ready_at = {"$add": [NOW, _milliseconds(visibility)]}
         group = yield from self._fenced(lease, {"ready_at": ready_at}, after=True)

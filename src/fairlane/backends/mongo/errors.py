@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from socket import gaierror
+
 from pymongo import errors
 
+from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
-    BackendUnavailable,
     ConfigurationError,
     EventTooLarge,
     FairlaneError,
@@ -19,32 +21,55 @@ _RIGHTS = (13,)  # Unauthorized
 _FULL = (14031,)  # OutOfDiskSpace
 _TOO_LARGE = (10334, 17419, 17420)  # BSONObjectTooLarge, and as the result of an update
 _UNSURE = (50, 64, 100, 262)  # MaxTimeMSExpired, WriteConcernFailed, UnsatisfiableWriteConcern, ExceededTimeLimit
+_NOT_PRIMARY = (10107, 13435, 13436)  # NotWritablePrimary, NotPrimaryNoSecondaryOk, NotPrimaryOrSecondary: it refused
+
+_NO_PAUSES = Pauses(0.0, 0.0)  # pymongo itself tries again where that is safe
 
 
-def translate(error: Exception, host: str) -> FairlaneError | None:
-    """Turn an error of pymongo into one of Fairlane's; None for those that Fairlane has no name for."""
+def translate(error: Exception, host: str, doing: str = "do this") -> FairlaneError | Unanswered | None:
+    """Turn an error of pymongo into one of Fairlane's; None for those that Fairlane has no name for.
+
+    Args:
+        host: where the server is, for people.
+        doing: what the user may need a right for.
+    """
     if isinstance(error, errors.DocumentTooLarge):
         return EventTooLarge(None, None)
     code = getattr(error, "code", None)
     if code in _CREDENTIALS or (code is None and _NO_CODE in str(error)):
         return AuthenticationFailed("mongo", host)
     if code in _RIGHTS:
-        return AuthenticationFailed("mongo", host, "the user lacks a right that this call needs")
+        return AuthenticationFailed("mongo", host, f"the user may not {doing}: it needs the role readWrite")
     if code in _FULL:
         return BackendFull("mongo", host, "the server is out of disk space")
     if code in _TOO_LARGE:
         return EventTooLarge(None, None)
-    if isinstance(error, errors.ConnectionFailure | errors.WriteConcernError | errors.WaitQueueTimeoutError):
-        return BackendUnavailable("mongo", host, _reason(error))
-    if code in _UNSURE or isinstance(error, errors.ExecutionTimeout):
-        return BackendUnavailable("mongo", host, _reason(error))
+    if isinstance(error, errors.WaitQueueTimeoutError):
+        return _unanswered(host, "all connections of the client were in use: raise maxPoolSize", uncertain=False)
+    if isinstance(error, errors.ConnectionFailure | errors.WriteConcernError | errors.ExecutionTimeout):
+        return _unanswered(host, _reason(error), uncertain=not _never_sent(error))
+    if code in _UNSURE:
+        return _unanswered(host, _reason(error))
     if isinstance(error, errors.InvalidOperation):  # closed between two requests of one call, or by the application
-        return BackendUnavailable("mongo", host, "its client was closed")
+        return _unanswered(host, "its client was closed", uncertain=False)
     if isinstance(error, errors.ConfigurationError):
         if error.__cause__ is not None:  # of a mongodb+srv:// URL: the first request looks its hosts up
-            return BackendUnavailable("mongo", host, f"its name cannot be resolved: {_reason(error)}")
+            return _unanswered(host, f"its name cannot be resolved: {_reason(error)}", uncertain=False)
         return ConfigurationError(f"MongoDB at {host} cannot be used like this: {error}")
     return None
+
+
+def _unanswered(host: str, reason: str, *, uncertain: bool = True) -> Unanswered:
+    return Unanswered("mongo", host, reason, uncertain=uncertain, seconds=0.0, pauses=_NO_PAUSES)
+
+
+def _never_sent(error: Exception) -> bool:
+    """Tell whether no server has seen the request, or one has refused it."""
+    if isinstance(error, errors.ServerSelectionTimeoutError):
+        return True
+    if isinstance(error, errors.NotPrimaryError) and isinstance(error.details, dict):
+        return error.details.get("code") in _NOT_PRIMARY
+    return isinstance(error.__cause__, ConnectionRefusedError | gaierror)
 
 
 def _reason(error: Exception) -> str:

@@ -3,65 +3,57 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, Generic, Self
+import time
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Self
 
+import pymongo
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.command_cursor import AsyncCommandCursor
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.command_cursor import CommandCursor
-from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.errors import AutoReconnect, DuplicateKeyError, PyMongoError
 from pymongo.results import DeleteResult
 
-from fairlane.backends.mongo.address import AnyDatabase, AsyncClient, Client, ClientT, database_of, hosts_of, make
+from fairlane.backends.mongo.address import AsyncClient, Client, database_of, hosts_of, make, shortest_timeout
 from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.options import OPTIONS
-from fairlane.backends.mongo.wire import Answer, AnyCollection, Duplicate, Request
+from fairlane.backends.mongo.wire import Answer, Document, Duplicate, Request
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.loops import OwnerLoop, PerLoop
 from fairlane.backends.shared.options import read_options
 from fairlane.urls import host_of
 
+SHORTEST = 0.001
+"""Seconds that a request gets, however late it is: 0 would mean no limit."""
 
-class _Executor(forks.ForkAware, Generic[ClientT]):
-    """What both executors share: one client, ours or the application's, and the queue's collections in it."""
+IDLE_SECONDS = 1.0
+"""After so long a pause a connection may be closed. pymongo's blocking client has the same figure."""
 
-    kind: ClassVar[type[Any]]
-    """pymongo's class of clients."""
+CLOSING_SECONDS = 1.0
+"""For which a client that closes tells its server so."""
 
-    def __init__(self, url: str | None, client: ClientT, host: str, queue: str, *, database: str | None) -> None:
-        self._url = url
-        self._host = host
+
+class _Executor(forks.ForkAware):
+    """What both executors share."""
+
+    def __init__(self, queue: str, host: str, timeout: float) -> None:
         self._queue = queue
-        self._name = database
-        self._use(client)
-        if url is not None:
-            forks.register(self)
+        self._host = host
+        self._timeout = timeout
 
-    @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make a client of our own; it connects with the first request."""
-        chosen = read_options("mongo", OPTIONS, url, options, others=True)
-        return cls(url, make(cls.kind, url), host_of(url), queue, **chosen)
+    def _name(self, request: Request) -> str:
+        return f"{self._queue}_{request.collection}"
 
-    @classmethod
-    def from_client(cls, client: ClientT, queue: str, **options: Any) -> Self:
-        """Use the application's client."""
-        return cls(None, client, hosts_of(client), queue, **read_options("mongo", OPTIONS, None, options))
+    def _limit(self, request: Request) -> AbstractContextManager[Any]:
+        """Give a request what is left of its call's time."""
+        now = time.monotonic()
+        if request.ends is None:
+            request.ends = now + self._timeout
+        return pymongo.timeout(max(SHORTEST, min(request.ends - now, self._timeout)))
 
-    def _use(self, client: ClientT) -> None:
-        self._client = client
-        self._database: AnyDatabase = database_of(client, self._name)
-
-    def after_fork_in_child(self) -> object:
-        """Begin anew, in a forked child.
-
-        pymongo itself would go on with the parent's client, whose locks may be held for ever.
-        """
-        assert self._url is not None
-        left = self._client
-        self._use(make(self.kind, self._url))
-        return left
-
-    def _collection(self, request: Request) -> AnyCollection:
-        return self._database[f"{self._queue}_{request.collection}"]
+    def _known(self, error: PyMongoError, request: Request) -> Exception | None:
+        return translate(error, self._host, f"{type(request).__name__.lower()} in {self._name(request)}")
 
 
 def _answer(result: object) -> Answer:
@@ -76,51 +68,162 @@ def _duplicate(error: DuplicateKeyError) -> Duplicate:
     return Duplicate(next(iter(pattern)))
 
 
-class MongoExecutor(_Executor[Client]):
+class MongoExecutor(_Executor):
     """Carries requests with a `pymongo.MongoClient`, which many threads may use."""
 
-    kind = MongoClient
+    def __init__(
+        self, queue: str, client: Client, host: str, url: str | None, database: str | None, timeout: float
+    ) -> None:
+        super().__init__(queue, host, shortest_timeout(client, timeout))
+        self._url = url
+        self._chosen = database
+        self._client = client
+        self._database = database_of(client, database)
+        if url is not None:
+            forks.register(self)
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Make a client of our own; it connects with the first request."""
+        chosen = read_options("mongo", OPTIONS, url, options, others=True)
+        return cls(queue, make(MongoClient[Document], url), host_of(url), url, **chosen)
+
+    @classmethod
+    def from_client(cls, client: Client, queue: str, **options: Any) -> Self:
+        """Use the application's client."""
+        return cls(queue, client, hosts_of(client), None, **read_options("mongo", OPTIONS, None, options))
 
     def execute(self, request: Request) -> Answer:
         """Carry out one request."""
         try:
-            result = request.send(self._collection(request))
-            return _answer(result.to_list() if isinstance(result, CommandCursor) else result)
+            with self._limit(request):
+                result = request.send(self._database[self._name(request)])
+                return _answer(result.to_list() if isinstance(result, CommandCursor) else result)
         except DuplicateKeyError as error:
             return _duplicate(error)
         except PyMongoError as error:
-            known = translate(error, self._host)
+            known = self._known(error, request)
             if known is None:
                 raise
             raise known from error
+
+    def after_fork_in_child(self) -> object:
+        """Begin anew: pymongo itself would go on with the parent's client, whose locks may be held for ever."""
+        assert self._url is not None
+        left, self._client = self._client, make(MongoClient[Document], self._url)
+        self._database = database_of(self._client, self._chosen)
+        return left
 
     def close(self) -> None:
         """Close the client if it is ours."""
         if self._url is not None:
-            self._client.close()
+            with pymongo.timeout(CLOSING_SECONDS):
+                self._client.close()
 
 
-class AsyncMongoExecutor(_Executor[AsyncClient]):
-    """Carries requests with a `pymongo.AsyncMongoClient`, which many tasks of one event loop may use."""
+class AsyncMongoExecutor(_Executor):
+    """Carries requests with `pymongo.AsyncMongoClient`, one for each event loop; many tasks may use it."""
 
-    kind = AsyncMongoClient
+    def __init__(self, queue: str, host: str, timeout: float, database: AsyncDatabase[Document] | _Opening) -> None:
+        super().__init__(queue, host, timeout)
+        self._given: _Database | None = None
+        self._own: PerLoop[_Database] | None = None
+        self._owner = OwnerLoop("mongo", "an AsyncMongoClient")
+        if isinstance(database, _Opening):
+            self._own = PerLoop(database.opened, _closed)
+            forks.register(self)
+        else:
+            self._given = _Database(database)
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Make clients of our own; each connects with its first request."""
+        chosen = read_options("mongo", OPTIONS, url, options, others=True)
+        opening = _Opening(url, chosen["database"])
+        timeout = shortest_timeout(opening.client(), chosen["timeout"])  # which tells whether the URL is right
+        return cls(queue, host_of(url), timeout, opening)
+
+    @classmethod
+    def from_client(cls, client: AsyncClient, queue: str, **options: Any) -> Self:
+        """Use the application's client."""
+        chosen = read_options("mongo", OPTIONS, None, options)
+        timeout = shortest_timeout(client, chosen["timeout"])
+        return cls(queue, hosts_of(client), timeout, database_of(client, chosen["database"]))
 
     async def execute(self, request: Request) -> Answer:
         """Carry out one request."""
+        here = await self._here()
         try:
-            result = request.send(self._collection(request))
-            if inspect.isawaitable(result):
-                result = await result
-            return _answer(await result.to_list() if isinstance(result, AsyncCommandCursor) else result)
+            with self._limit(request):
+                await here.wake()
+                result = request.send(here.database[self._name(request)])
+                if inspect.isawaitable(result):
+                    result = await result
+                return _answer(await result.to_list() if isinstance(result, AsyncCommandCursor) else result)
         except DuplicateKeyError as error:
             return _duplicate(error)
         except PyMongoError as error:
-            known = translate(error, self._host)
+            known = self._known(error, request)
             if known is None:
                 raise
             raise known from error
+        except RuntimeError as error:
+            if self._given is None:
+                raise
+            raise self._owner.refusal() from error  # what pymongo has for a client that was used in another loop
+
+    async def _here(self) -> _Database:
+        if self._own is not None:
+            return await self._own.client()
+        assert self._given is not None
+        self._owner.check()
+        return self._given
+
+    def after_fork_in_child(self) -> object:
+        """Begin anew; see `forks`."""
+        return self._own and self._own.forget()
 
     async def close(self) -> None:
-        """Close the client if it is ours."""
-        if self._url is not None:
-            await self._client.close()
+        """Close the clients that are ours."""
+        if self._own is not None:
+            await self._own.close()
+
+
+class _Database:
+    """The database as one event loop sees it."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self.database = database
+        self._used = time.monotonic()
+
+    async def wake(self) -> None:
+        """After a pause, find out whether the server has closed the connection, and let pymongo open another one then.
+
+        Its blocking client looks at an idle connection before it uses it. The asyncio one does not, and the first
+        request would fail, of which nobody knows whether it was carried out.
+        """
+        idle, self._used = time.monotonic() - self._used, time.monotonic()
+        if idle > IDLE_SECONDS:
+            with suppress(AutoReconnect):
+                await self.database.command("ping")
+
+
+class _Opening:
+    """How clients of our own are opened."""
+
+    def __init__(self, url: str, database: str | None) -> None:
+        self._url = url
+        self._database = database
+
+    def client(self) -> AsyncClient:
+        client = make(AsyncMongoClient[Document], self._url)
+        database_of(client, self._database)
+        return client
+
+    async def opened(self) -> _Database:
+        return _Database(database_of(self.client(), self._database))
+
+
+async def _closed(here: _Database) -> None:
+    with pymongo.timeout(CLOSING_SECONDS):
+        await here.database.client.close()

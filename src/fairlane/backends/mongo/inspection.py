@@ -23,6 +23,7 @@ from fairlane.backends.mongo.wire import (
     find_one,
     moment,
     number,
+    one_call,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
@@ -41,6 +42,7 @@ class Inspection:
     """The programs of `inspect`, a part of the core."""
 
     queue: str
+    ends: float | None
 
     def check_there(self) -> Steps[None]:
         """Tell a queue in which there is nothing from one that somebody has removed.
@@ -51,6 +53,7 @@ class Inspection:
         if (yield from find_one(META, {"_id": QUEUE}, fields=("_id",))) is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
 
+    @one_call
     def queue_status(self) -> Steps[QueueStatus]:
         figures = {
             "_id": None,
@@ -75,6 +78,7 @@ class Inspection:
             oldest_seconds=_age(messages[0], "oldest", messages[0]["now"]) if messages else None,
         )
 
+    @one_call
     def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
         # with the priorities named the index gives the order
         line = {"$match": {"priority": {"$in": PRIORITIES}}}
@@ -89,6 +93,7 @@ class Inspection:
         backlogs = {row["_id"]: row for row in (yield from aggregate(MESSAGES, theirs, {"$group": figures}))}
         return [_group(group, backlogs.get(group["_id"])) for group in groups]
 
+    @one_call
     def message_status(self, group_id: str, limit: int) -> Steps[list[MessageStatus]]:
         found = yield from aggregate(GROUPS, {"$match": {"_id": group_id}}, {"$limit": 1}, _WITH_NOW)
         if not found:

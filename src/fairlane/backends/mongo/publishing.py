@@ -21,6 +21,7 @@ from fairlane.backends.mongo.wire import (
     insert,
     moment,
     number,
+    one_call,
     update,
     upsert,
 )
@@ -44,7 +45,9 @@ class Publishing:
     """The programs that add messages and put groups in line, a part of the core."""
 
     queue: str
+    ends: float | None
 
+    @one_call
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Steps[int]:
         while True:
             drawn = yield from self.draw()

@@ -23,6 +23,7 @@ from fairlane.backends.mongo.address import database_of, make
 from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.publishing import LOST, is_head_start
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document, number
+from fairlane.backends.shared.retry import Unanswered
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable
@@ -57,7 +58,11 @@ class MongoTarget(LedgerTarget):
         return self._database[f"{self._queue}_{name}"]
 
     def _translated(self) -> translated:
-        return translated(lambda error: translate(error, self._host))
+        return translated(self._translate)
+
+    def _translate(self, error: Exception) -> Exception | None:
+        known = translate(error, self._host)
+        return known.error(uncertain=known.uncertain) if isinstance(known, Unanswered) else known
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -9,15 +9,17 @@ with: `group = yield from find_one(GROUPS, {"_id": "g"})`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
 
-from fairlane.program import Program, ResultT
+from fairlane.backends.shared.retry import Unanswered
+from fairlane.program import Program, ResultT, Sleep
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,11 +47,24 @@ class Duplicate:
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class FindOne:
-    """Read one document."""
+@dataclass(slots=True)
+class _Request:
+    """One operation on one collection.
+
+    Attributes:
+        ends: by time.monotonic(), when its call must be over; the executor fills it in for the first one of a call.
+        changes: it may change what the queue holds.
+    """
 
     collection: str
+    ends: float | None = field(default=None, init=False, compare=False, repr=False)
+    changes: ClassVar[bool] = False
+
+
+@dataclass(slots=True)
+class FindOne(_Request):
+    """Read one document."""
+
     filter: Filter
     sort: Sort | None = None
     fields: tuple[str, ...] | None = None
@@ -58,11 +73,10 @@ class FindOne:
         return collection.find_one(self.filter, self.fields, sort=self.sort and list(self.sort))
 
 
-@dataclass(frozen=True, slots=True)
-class Find:
+@dataclass(slots=True)
+class Find(_Request):
     """Read documents in an order."""
 
-    collection: str
     filter: Filter
     sort: Sort
     limit: int
@@ -71,11 +85,11 @@ class Find:
         return collection.find(self.filter, sort=list(self.sort), limit=self.limit).to_list()
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+@dataclass(slots=True)
+class Update(_Request):
     """Find and update one document; the answer is it, as it was before or as it is `after`."""
 
-    collection: str
+    changes: ClassVar[bool] = True
     filter: Filter
     update: Change
     sort: Sort | None = None
@@ -92,33 +106,32 @@ class Update:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+@dataclass(slots=True)
+class Insert(_Request):
     """Add one document."""
 
-    collection: str
+    changes: ClassVar[bool] = True
     document: Document
 
     def send(self, collection: AnyCollection) -> object:
         return collection.insert_one(self.document)
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+@dataclass(slots=True)
+class Delete(_Request):
     """Delete one document."""
 
-    collection: str
+    changes: ClassVar[bool] = True
     filter: Filter
 
     def send(self, collection: AnyCollection) -> object:
         return collection.delete_one(self.filter)
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+@dataclass(slots=True)
+class Aggregate(_Request):
     """Read through a pipeline."""
 
-    collection: str
     pipeline: Sequence[Filter]
 
     def send(self, collection: AnyCollection) -> object:
@@ -129,6 +142,57 @@ Request: TypeAlias = FindOne | Find | Update | Insert | Delete | Aggregate
 Answer: TypeAlias = Document | list[Document] | Duplicate | bool | None
 Steps: TypeAlias = Program[Request, Answer, ResultT]
 """A program of this backend, by what it returns."""
+
+
+Arguments = ParamSpec("Arguments")
+
+
+class Timed(Protocol):
+    """A core; `ends` is when a start must be over, None afterwards."""
+
+    ends: float | None
+
+
+TimedT = TypeVar("TimedT", bound=Timed)
+
+
+def one_call(
+    method: Callable[Concatenate[TimedT, Arguments], Steps[ResultT]],
+) -> Callable[Concatenate[TimedT, Arguments], Steps[ResultT]]:
+    """Let all requests of a call share one time limit, and let its error say whether it was carried out."""
+
+    @wraps(method)
+    def called(core: TimedT, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Steps[ResultT]:
+        return _together(method(core, *args, **kwargs), core.ends)
+
+    return called
+
+
+def _together(program: Steps[ResultT], ends: float | None) -> Steps[ResultT]:
+    changed = False
+    try:
+        request = next(program)
+        while True:
+            if isinstance(request, Sleep):
+                yield request
+                request = program.send(None)
+                continue
+            request.ends = ends
+            counts = request.changes and request.collection != META  # a seq that was drawn in vain harms nobody
+            try:
+                answer = yield request
+            except Unanswered as failure:
+                known = failure.error(uncertain=changed or (counts and failure.uncertain))
+                known.__cause__ = failure.__cause__
+                request = program.throw(known)
+            except BaseException as error:
+                request = program.throw(error)
+            else:
+                ends, changed = request.ends, changed or counts
+                request = program.send(answer)
+    except StopIteration as stop:
+        result: ResultT = stop.value
+        return result
 
 
 def number(document: Document, field: str) -> int | None:
