@@ -90,7 +90,7 @@ class JsonCodec:
             event, end = _scan(text, 0)
         except StopIteration:
             end = -1
-        if end != len(text):  # space around it is allowed, but what this codec wrote has none
+        if end != len(text):  # the decoder allows space around a value; what this codec wrote has none
             event = _decoder.decode(text)
         if "\\u" in text or (len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
             self.encode(event).encode()  # half a character, or too deep
@@ -108,7 +108,7 @@ def encode_event(codec: Codec[EventT], event: EventT) -> str:
         text = codec.encode(event)
         if not isinstance(text, str):
             raise EventEncodingError(f"the codec gave {type(text).__name__}, not str")
-        text = str.__str__(text)  # drivers ask a subclass for other things
+        text = str.__str__(text)  # a subclass may behave differently in a driver
         size = len(text.encode())
         if type(codec) is not JsonCodec:
             _lenient.decode(text)  # its own decoder may know numbers that Python's floats do not

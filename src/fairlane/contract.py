@@ -129,7 +129,7 @@ def check_lease(value: Lease[T]) -> Lease[T]:
     if type(seq) is not int or not 0 <= seq <= MAX_SEQ:
         seq = _integer("lease.seq", seq, 0, MAX_SEQ)
     if not token.isascii() or "\0" in token or len(token) > MAX_TOKEN_LENGTH:
-        raise LeaseLost(group_id, seq)  # now, so that no driver stumbles over it
+        raise LeaseLost(group_id, seq)  # before a driver fails on such text in its own way
     if group_id is value.group_id and token is value.token:
         return value
     return replace(value, group_id=group_id, token=token)

@@ -54,7 +54,7 @@ def claim(
         try:
             lease = transport.claim(_me() if worker is None else worker, visibility, min_priority)
         except EventDecodingError as error:
-            _print(error.lease)  # it is held, so whoever asked must be able to give it back
+            _print(error.lease)  # the lease is held, so the caller must be able to give it back
             raise
     if lease is None:
         typer.echo("Nothing is deliverable.", err=True)

@@ -21,7 +21,7 @@ FAILED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 130, 141, 143
 
 
 class ReaderGone(Exception):
-    """Nobody reads what is printed. Typer would turn the error of the pipe into exit code 1, which means "no" here."""
+    """The reader of the output went away. Typer would make exit code 1 of a broken pipe, which means "no" here."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         previous = signal.signal(signal.SIGTERM, _terminate)
     except ValueError:
-        previous = None  # not in the main thread: tests
+        previous = None  # signals can only be set in the main thread; tests run in others
     try:
         return _guarded(given)
     finally:
@@ -74,7 +74,7 @@ def _report(error: Exception, given: list[str]) -> None:
         traceback.print_exception(error)
     urls = [*given, *(value for name, value in os.environ.items() if name.startswith("FAIRLANE_"))]
     line = without_secrets(one_line(_describe(error)), urls)
-    with contextlib.suppress(OSError):  # nobody listens
+    with contextlib.suppress(OSError):  # stderr may be closed
         print(f"fairlane: {line}", file=sys.stderr)
 
 
@@ -102,7 +102,7 @@ def _streams_are_open() -> bool:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is that of the closed stream
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BytesIO())
     if sys.stderr is None:
@@ -111,17 +111,17 @@ def _streams_are_open() -> bool:
 
 
 def _make_streams_forgiving() -> None:
-    """Let no character fail to print: a terminal that lacks it gets its escape."""
+    """Print every character: one that the encoding of the terminal lacks is shown as its escape."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_stdout() -> None:
-    # what is still buffered would fail once more when Python ends
+    # Python writes the rest of its buffer at exit, which would fail again
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)  # unwinds, so that whatever was started is ended
+    raise SystemExit(TERMINATED)  # an exception, so that `finally` blocks end what was started

@@ -92,7 +92,7 @@ def _refuse_to_lose_messages(url: str, queue: str) -> None:
         with opened(url, queue) as transport:
             messages = transport.inspect.queue().messages
     except SchemaNotReady:
-        return  # nobody can say what is in it
+        return  # without a schema that fits, its messages cannot be counted
     if messages:
         lost = "1 message" if messages == 1 else f"{messages:,} messages"
         raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove it")

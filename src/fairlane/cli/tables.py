@@ -28,8 +28,8 @@ STATE_STYLES = {"ready": "green", "in_flight": "yellow", "parked": "blue", "wait
 def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text as it is: no markup, no emoji names, no guesses at what is a number."""
     stream = sys.stderr if stderr else sys.stdout
-    # nobody looks at the width of a pipe, and a table cut to 80 columns is of no use to grep; in a narrow terminal
-    # long lines break, since a table squeezed into it would lose columns
+    # A pipe has no width, and a table cut to 80 columns is of no use to grep. In a narrow terminal long lines break,
+    # because a squeezed table would lose columns.
     width = max(shutil.get_terminal_size().columns, NARROWEST) if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 

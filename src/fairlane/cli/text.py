@@ -75,7 +75,7 @@ def age(seconds: float | None) -> str:
 
 
 def without_secrets(text: str, urls: Iterable[str]) -> str:
-    """Blot out what is secret in these URLs; no message should hold any of it, a driver's might."""
+    """Replace the secrets of these URLs in a message. Our own messages hold none, but a driver's might."""
     for secret in sorted({secret for url in urls for secret in _secrets(url)}, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
@@ -85,10 +85,10 @@ def _secrets(url: str) -> Iterable[str]:
     authority = url.partition("://")[2]
     _, at, _ = authority.rpartition("@")
     found = [authority.rpartition("@")[0].partition(":")[2]] if at else []
-    with suppress(ValueError):  # not a URL at all: it will be refused as such
+    with suppress(ValueError):  # not a URL: it will be refused for that
         found += [value for name, value in parse_qsl(split_url(url).query) if _is_secret(name)]
     for raw in found:
-        # a password that was not escaped falls into parts, and a driver may take one of them for a host
+        # a password with unescaped characters is split into parts, and a driver may take one for a host
         for secret in (raw, unquote(raw), *re.split("[@/#?:]", raw)):
             if len(secret) >= _SHORTEST_SECRET:
                 yield secret

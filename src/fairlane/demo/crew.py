@@ -1,4 +1,4 @@
-"""Worker processes or threads, as seen by whoever started them. None outlives its crew."""
+"""The workers of the demo, processes or threads. When the crew is closed, all of them are gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlane.demo.worker import Abandoned, Job, Worker, encode
 
 SECONDS_TO_END = 10.0
 Inbox = SimpleQueue[tuple[str, dict[str, Any]]]
-"""Who says what. The last message of each worker has the key `ended`, with the reason or None."""
+"""The name of a worker and its message. The last one has the key `ended`, with the reason or None."""
 
 
 class Member(Protocol):
@@ -59,18 +59,21 @@ class ProcessMember:
         ]
         for listener in self._listeners:
             listener.start()
-        self._write(encode(job))  # not on its command line, where everybody could read a password
+        self._write(
+            encode(job)
+            # not on its command line, which every user of the machine can read: the URL may hold a password
+        )
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended: its reader tells
+        with contextlib.suppress(OSError):  # it has ended: the thread that reads its output reports that
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(ValueError):  # half a line of one who was killed
+            with contextlib.suppress(ValueError):  # half a line of a worker that was killed
                 self._inbox.put((self.name, json.loads(line)))
         code = self._process.wait()
         self._listeners[1].join(SECONDS_TO_END)
@@ -102,7 +105,7 @@ class ProcessMember:
 
 
 class ThreadMember:
-    """A worker in a thread, for a queue that lives in this process. A kill is played: it drops all and leaves."""
+    """A worker in a thread, for a queue in this process. Killed, it ends without any cleaning up."""
 
     def __init__(self, job: Job, inbox: Inbox) -> None:
         self.name = job.name

@@ -1,4 +1,4 @@
-"""The proofs: the application's own journal, held against the log."""
+"""The proofs: the application's own journal is compared with the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def all_proofs(
 
 
 def final_state(log: Sequence[Event], state: dict[str, Event]) -> Proof:
-    """Every package is as the log's last line about it says."""
+    """Check that every package is in the state of its last line in the log."""
     wanted = {event.package: event for event in log}
     right = sum(state.get(package) == event for package, event in wanted.items())
     holds = right == len(wanted) == len(state)
@@ -44,7 +44,7 @@ def order(log: Sequence[Event], journal: Sequence[Delivery]) -> Proof:
         for package, events in by_package(log).items()
         for is_event, should_be in zip(handled.get(package, []), events, strict=False)
     )
-    # a message that comes after a later one, or twice without an attempt more, unless its lease was lost meanwhile
+    # wrong: a message after a later one, or again with the same attempts, unless its lease was lost in between
     wrong += sum(
         delivery.outcome == "overtaken" or (delivery.outcome == "repeated" and delivery.attempts == 1)
         for delivery in journal

@@ -85,7 +85,7 @@ def _folder(plan: Plan) -> Iterator[Path]:
 @contextmanager
 def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
     """Make a queue that was not there before, and remove it in the end."""
-    # what is thrown away in the end need not survive a power failure, so it saves three syncs of the disk per message
+    # the queue is removed in the end, so nothing has to survive a power failure: that saves three syncs per message
     url = plan.url or f"sqlite:///{folder / 'queue.db'}?synchronous=normal"
     name = plan.queue or f"demo_{secrets.token_hex(4)}"
     in_process = _in_process(url)
@@ -97,7 +97,7 @@ def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
         yield url, name
     except BaseException:
         if made_by_us:
-            with suppress(Exception):  # what went wrong first is what people need to know
+            with suppress(Exception):  # the first error is the one that people need to see
                 migrate.downgrade(url, queue=name, revision="base")
         raise
     if made_by_us:
@@ -178,7 +178,7 @@ class _Course:
                 raise FairlaneError(f"{', '.join(sorted(waiting))} did not start in {self.plan.patience:g} s")
 
     def _start(self, crew: Crew) -> None:
-        """Let the work begin; where there is little of it, the others might finish it before the doomed one dies."""
+        """Start the workers; with few events only the one to be killed, since others might finish before that."""
         doomed, *others = crew.members.values()
         for member in (doomed, *others) if len(self.log) >= MUCH else (doomed,):
             member.order("start")
@@ -190,7 +190,7 @@ class _Course:
         while done < len(self.log):
             heard = self._next(crew, TICK)
             if heard and "holding" in heard[1]:
-                crew.order("start")  # for those who wait; nothing new for those who work
+                crew.order("start")  # the others; a worker that runs already ignores it
                 self._kill(crew, *heard)
             count = self.application.count_applied()
             if count > done:
@@ -241,7 +241,7 @@ class _Course:
         deadline = time.monotonic() + (SECONDS_TO_DRAIN if exact else SECONDS_TO_COUNT)
         while True:
             left = self.queue.inspect.queue()
-            # where an ack is several steps, the group of the last message goes after it
+            # an ack of several steps removes the group after the message
             if not (left.messages or left.groups) or time.monotonic() > deadline:
                 return left
             time.sleep(TICK / 5)

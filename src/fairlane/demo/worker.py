@@ -46,7 +46,7 @@ class Job:
 
 
 class Channel(Protocol):
-    """A worker's line to whoever started it."""
+    """How a worker talks to the process that started it."""
 
     started: threading.Event
     stopped: threading.Event
@@ -55,7 +55,7 @@ class Channel(Protocol):
         """Report something."""
 
     def die(self) -> None:
-        """End here and now, without any cleaning up."""
+        """End at once, without any cleaning up."""
 
 
 class Abandoned(Exception):
@@ -91,7 +91,7 @@ class Worker:
         try:
             queue.ack(lease)
         except LeaseLost:
-            # somebody else has the message now, and will find that it was handled
+            # another worker has the message now; the application will recognise it as handled
             application.mark_late(line)
         self._handled += 1
 
@@ -101,7 +101,10 @@ class Worker:
             return
         if job.doomed_at and lease.group_id not in job.doomed_at:
             return
-        until = time.time() + self._job.visibility - IDLE[1]  # by our own clock; handling has taken less than that
+        until = (
+            time.time() + self._job.visibility - IDLE[1]
+            # by this machine's clock; handling took less time than the lease
+        )
         self._channel.send({"holding": lease.group_id, "seq": lease.seq, "handled": self._handled, "until": until})
         self._channel.die()
 
@@ -125,13 +128,13 @@ class _Pipes:
         self._output(json.dumps(message) + "\n")
 
     def die(self) -> None:
-        time.sleep(60)  # SIGKILL comes in a moment
+        time.sleep(60)  # until SIGKILL arrives
         raise RuntimeError("nobody has killed this worker")
 
 
 def main() -> None:
     """Run one worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     fields = json.loads(sys.stdin.readline())
     job = Job(**fields | {"doomed_at": tuple(fields["doomed_at"])})
 

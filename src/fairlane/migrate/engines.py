@@ -15,8 +15,8 @@ from fairlane.backends.targets import SqlTarget
 def connected(target: SqlTarget, *, create: bool) -> Iterator[sa.Connection]:
     """Open one connection in one transaction, and turn driver errors into Fairlane's.
 
-    The driver gets the URL as it is: SQLAlchemy reads some URLs differently, and a `%` in a password would have to
-    survive two parsers more.
+    The driver gets the URL unchanged. SQLAlchemy reads some URLs differently, and a `%` in a password would go through
+    two more parsers.
     """
     engine = sa.create_engine(target.engine, creator=partial(target.open, create=create), poolclass=sa.pool.NullPool)
     begin = target.begin(create=create)

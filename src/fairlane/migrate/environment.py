@@ -134,7 +134,7 @@ def _ledger_online(context: EnvironmentContext, settings: Settings, target: Ledg
 
 
 def _ledger_offline(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:
-    # Alembic's own statements are about the ledger's version table, which does not exist: they go nowhere
+    # Alembic's own statements are about a version table that the target does not have: they are dropped
     output = _output(context)
     ledger = Ledger(target, emit=lambda text: output(text))
     _configure_ledger(

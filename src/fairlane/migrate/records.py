@@ -1,4 +1,4 @@
-"""What follows a step on the backends that Alembic connects to: what clients read of it, and tidying up."""
+"""What is written after each step, for clients to read, on the backends that Alembic connects to."""
 
 from __future__ import annotations
 
