@@ -7,6 +7,7 @@ rqlite's repository http/service.go, proxy/proxy.go, store/store.go.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import subprocess
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from tests.servers import rqlite
 from tests.servers.rqlite import Cluster, Credentials, Probe
+from tests.servers.rqlite.listener import Listener
 
 COUNT = "select count(*) from t"
 
@@ -149,6 +151,19 @@ def test_a_node_that_comes_back_catches_up(cluster: Any, nodes: Any) -> None:
     nodes[0].execute("insert into t(name) values('a')")
     cluster.start_node(2)
     assert nodes[2].query(COUNT, level="none").values == [[1]]
+
+
+def test_the_port_of_a_stopped_node_is_nobody_elses(cluster: Any) -> None:
+    """Guards against a claim of one test that is answered by the cluster of another, to which no table is known:
+    two sockets that both allow it may be bound to one port as long as neither listens."""
+    cluster.stop_node(1)
+    port = int(cluster.urls[1].rpartition(":")[2])
+    with pytest.raises(OSError, match="in use"):
+        Listener(("127.0.0.1", port), lambda request: None)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    cluster.start_node(1)
+    assert Probe(cluster.urls[1]).query(COUNT).values == [[0]]
 
 
 def test_without_a_majority_nothing_is_written(cluster: Any, nodes: Any) -> None:

@@ -166,6 +166,18 @@ def test_a_restarted_server_has_its_port_and_its_folder() -> None:
     assert not answers(port)
 
 
+def test_the_port_of_a_stopped_server_is_nobody_elses() -> None:
+    """Guards against a test that asks its stopped server, and is answered by the server of another test."""
+    with Fake() as server:
+        for end in (server.stop, server.kill):
+            end()
+            with pytest.raises(OSError, match="in use"):
+                socket.create_server(("127.0.0.1", server.port))
+            assert not answers(server.port)
+            server.start()
+            assert answers(server.port)
+
+
 def test_a_killed_server_can_be_closed() -> None:
     with Fake() as server:
         os.kill(server.pid, signal.SIGKILL)

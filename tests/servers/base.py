@@ -47,6 +47,7 @@ class Server:
         self.user: str | None = None
         self._folder: Path | None = None
         self._process: Process | None = None
+        self._held: socket.socket | None = None
         self._log_start = 0
 
     # What a kind of server says about itself.
@@ -123,11 +124,13 @@ class Server:
         """End it in order; data and port are kept for another `start`."""
         if self._process is not None:
             self._process.stop()
+            self._hold_port()
 
     def kill(self) -> None:
         """End it as a crash would (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
+            self._hold_port()
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop (or kill) it and start it again: same port, same data, same URL."""
@@ -140,6 +143,7 @@ class Server:
     def close(self) -> None:
         """End it and remove its data."""
         self.kill()
+        self._release_port()
         self._process = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -183,6 +187,7 @@ class Server:
 
     def _try_to_start(self, *, last: bool) -> bool:
         """False if its port (or, after a crash, a lock of its predecessor) was still taken."""
+        self._release_port()
         path = self.folder / "log"
         self._log_start = path.stat().st_size if path.exists() else 0
         self._process = Process(
@@ -204,6 +209,22 @@ class Server:
         if "in use" in self.log() and not last:
             return False
         raise ServerError(f"{self.name} did not start. {self._tail()}")
+
+    def _hold_port(self) -> None:
+        """Keep the port from other tests' servers while this one is down: its clients still ask there."""
+        if self._held is None and self.port:
+            held = socket.socket()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the old process may linger
+            with contextlib.suppress(OSError):
+                held.bind(("127.0.0.1", self.port))
+            # else others that allow it could be bound to the port too, since nobody listens on it
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            self._held = held
+
+    def _release_port(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def _tail(self) -> str:
         lines = self.log().splitlines()[-40:]

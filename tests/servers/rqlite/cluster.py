@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import ssl
 import time
 from collections import deque
@@ -49,14 +48,6 @@ class Settings:
     quirks: Quirks = field(default_factory=Quirks)
 
 
-def _keep(port: int) -> socket.socket:
-    """Keep the port of a stopped node from others, and refuse connections: clients still ask there."""
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind((HOST, port))
-    return kept
-
-
 class Cluster:
     """A running stand-in. See `faults` for what can happen to single requests."""
 
@@ -73,7 +64,7 @@ class Cluster:
         self._services = [Service(self._raft, node, settings.credentials) for node in self._raft.nodes]
         ports = settings.ports or (0,) * settings.nodes
         self._listeners: list[Listener | None] = [self._listen(node, ports[node.index]) for node in self._raft.nodes]
-        self._kept: dict[int, socket.socket] = {}
+        self._stopped: dict[int, Listener] = {}
         self._ports = [listener.port for listener in self._listeners if listener]
         for node, port in zip(self._raft.nodes, self._ports, strict=True):
             node.api_address = f"{'https' if self._tls else 'http'}://{HOST}:{port}"
@@ -113,12 +104,12 @@ class Cluster:
         if listener:
             self._raft.stop(self._raft.nodes[index])
             listener.stop()
-            self._kept[index] = _keep(self._ports[index])
+            self._stopped[index] = listener
 
     def start_node(self, index: int) -> None:
         """The node comes back on its old port and catches up with the log."""
         if self._listeners[index] is None:
-            self._kept.pop(index).close()
+            self._stopped.pop(index).release()
             self._listeners[index] = self._listen(self._raft.nodes[index], self._ports[index])
             self._raft.start(self._raft.nodes[index])
 
@@ -141,8 +132,9 @@ class Cluster:
         for listener in self._listeners:
             if listener:
                 listener.stop()
-        for kept in self._kept.values():
-            kept.close()
+                listener.release()
+        for stopped in self._stopped.values():
+            stopped.release()
         self._raft.close()
 
     def _listen(self, node: Node, port: int) -> Listener:
@@ -151,7 +143,7 @@ class Cluster:
 
         if port:
             return Listener((HOST, port), respond, self._tls)
-        for candidate in random.sample(PORTS, 20):
+        for candidate in random.SystemRandom().sample(PORTS, 20):
             with contextlib.suppress(OSError):
                 return Listener((HOST, candidate), respond, self._tls)
         raise OSError(f"no free port found on {HOST} between {PORTS.start} and {PORTS.stop}")

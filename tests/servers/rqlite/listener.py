@@ -18,7 +18,10 @@ Respond = Callable[[Request], Answer | None]  # None: close the connection witho
 
 
 class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Answers on one address from its creation to `stop`. Threads never hold up the end of the process."""
+    """Answers on one address from its creation to `stop`, and holds the port until `release`.
+
+    Threads never hold up the end of the process.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
@@ -31,22 +34,32 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self._connections: set[socket.socket] = set()
         self._guard = threading.Lock()
         super().__init__(address, _Handler)
-        threading.Thread(target=self._accept, daemon=True, name=f"rqlite stand-in {self.port}").start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True, name=f"rqlite stand-in {self.port}")
+        self._accepting.start()
 
     @property
     def port(self) -> int:
         return int(self.socket.getsockname()[1])
 
     def stop(self) -> None:
-        """As if the process had died: no new connection, and those that are open break."""
+        """As if the process had died: no new connection, and those that are open break.
+
+        The port stays ours: clients still ask there, and must not find the cluster of another test.
+        """
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() would not
-        self.server_close()
+        self._accepting.join()  # as long as it accepts, the port is in use, also after `release`
+        # else others that allow it may be bound to the port beside us, since we do not listen any more
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         with self._guard:
             connections = list(self._connections)
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def release(self) -> None:
+        """Give the port back."""
+        self.server_close()
 
     def _accept(self) -> None:
         # serve_forever would look at a flag a few times per second, for as long as the tests run
