@@ -6,7 +6,7 @@ The names of operations, arguments and columns are those of the procedure files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypeAlias
 from uuid import uuid4
@@ -72,10 +72,32 @@ OPERATIONS = (PUBLISH, CLAIM, ACK, NACK, EXTEND, REVISION, QUEUE_STATUS, GROUP_S
 
 @dataclass(slots=True)  # not frozen: that takes four times as long to make, and there is one for every operation
 class Call:
-    """Ask the backend for one stored operation, in one round trip. The answer is its rows."""
+    """Ask the backend for one stored operation, in one round trip. The answer is its rows.
+
+    Attributes:
+        ends: by time.monotonic(), when its caller must have an answer, whatever has to be sent again until then. None
+            leaves it to the executor.
+    """
 
     operation: Operation
     arguments: Mapping[str, Any]
+    ends: float | None = field(default=None, compare=False)
+
+
+def claimed_in(rows: Rows) -> Claimed | None:
+    """Return the message that a claim has leased, None if there is no row."""
+    if not rows:
+        return None
+    row = rows[0]
+    return Claimed(
+        group_id=row["group_id"],
+        event=row["event"],
+        seq=int(row["seq"]),
+        token=str(row["token"]),
+        attempts=int(row["attempts"]),
+        published_at=instant(row["published_at"]),
+        expires_at=instant(row["expires_at"]),
+    )
 
 
 class ProcedureCore(Core[Call, Rows]):
@@ -105,22 +127,15 @@ class ProcedureCore(Core[Call, Rows]):
         return int(rows[0]["seq"])
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
+        rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
+        return claimed_in(rows)
+
+    def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, Any]:
+        """Return the arguments of a new claim."""
         arguments = {"p_worker_id": worker_id, "p_visibility": visibility, "p_min_priority": min_priority}
         if self.client_tokens:
             arguments["p_token"] = str(uuid4())
-        rows = yield from self.call(CLAIM, arguments)
-        if not rows:
-            return None
-        row = rows[0]
-        return Claimed(
-            group_id=row["group_id"],
-            event=row["event"],
-            seq=int(row["seq"]),
-            token=str(row["token"]),
-            attempts=int(row["attempts"]),
-            published_at=instant(row["published_at"]),
-            expires_at=instant(row["expires_at"]),
-        )
+        return arguments
 
     def ack(self, lease: Lease[Any]) -> Program[Call, Rows, None]:
         yield from self._fenced(ACK, lease)

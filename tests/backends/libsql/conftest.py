@@ -17,7 +17,8 @@ from tests.harness import Queue, Queues
 from tests.harness.kits.libsql import LibsqlKit
 from tests.servers import Server
 
-TIMEOUT = 2.0
+TIMEOUT = 6.0
+"""Seconds for a call, of which a request gets a third."""
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -41,7 +41,8 @@ def test_a_user_and_a_password_are_basic_authorization() -> None:
 def test_options_of_the_call_win_over_the_url() -> None:
     address = locate("libsql://h?timeout=1&retry_seconds=2&verify=no", {"timeout": 3})
     assert (address.timeout, address.retry_seconds, address.verify) == (3.0, 2.0, False)
-    assert locate("libsql://h", {"timeout": 0.5}).connect_timeout == 0.5
+    assert locate("libsql://h", {"timeout": 6}).connect_timeout == 1.0
+    assert locate("libsql://h", {}).timeout == 30
 
 
 WRONG = [

@@ -97,7 +97,7 @@ def test_a_step_that_fails_on_the_way_is_made_once(relay: Any, server: Any, name
 @pytest.mark.parametrize("fault", [slow(0.9), late(0.9)], ids=["the answer comes late", "it arrives late"])
 def test_a_step_that_takes_longer_than_the_timeout_is_made_once(relay: Any, server: Any, name: str, fault: Any) -> None:
     relay.fail(fault)
-    migrate.upgrade(f"{relay.url}?timeout=0.6", queue=name)
+    migrate.upgrade(f"{relay.url}?timeout=1.8", queue=name)
     assert migrate.status(server.url, queue=name).ready
     assert works(server, name)
 

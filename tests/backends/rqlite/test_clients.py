@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections import Counter
@@ -103,7 +104,7 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, c
     await closed(transport)
     with pytest.raises(TransportClosed):
         await cycle(transport, twin)
-    again = type(transport)(client, queue=queue.name, url=url, timeout=5)
+    again = type(transport)(client, queue=queue.name, url=url, timeout=15)
     await cycle(again, twin)
     assert client.close() is None if twin == "sync" else await client.aclose() is None
 
@@ -136,6 +137,20 @@ async def test_connections_are_kept(queue: Queue, cluster: Any) -> None:
     for number in range(20):
         await queue.publish("g", number)
     assert len(listener._connections) <= before + 1
+
+
+@pytest.mark.parametrize("twin", ["sync"], indirect=True)
+async def test_the_system_finds_out_which_idle_connections_are_dead(queue: Any) -> None:
+    """Guards against a firewall that forgets connections: the next ack would get no answer. The other twin's expire."""
+    await queue.publish("g", 1)
+    pools = executor(queue)._session.get_adapter("http://").poolmanager.pools
+    (key,) = pools.keys()
+    pool = pools[key]
+    connection = pool._get_conn()
+    assert connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    pool._put_conn(connection)
 
 
 async def test_close_lets_go_of_the_connections(queue: Queue, cluster: Any) -> None:

@@ -165,7 +165,7 @@ async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cl
     """It takes requests, and says nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         url = url_of(cluster, 1).replace("@", f"@127.0.0.1:{silent.getsockname()[1]},")
-        patient = await queues.open(queue.name, url=url, timeout=0.3)
+        patient = await queues.open(queue.name, url=url, timeout=0.9)
         cluster.forget_seen()
         await patient.publish("g", 1)
         assert posts(cluster) == [(0, "/db/execute")], "found out at start, and remembered"

@@ -1,7 +1,5 @@
 """What each answer amounts to, and what becomes of it; no server needed."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -21,8 +19,10 @@ from fairlane import (
     SchemaNotReady,
 )
 from fairlane.backends.rqlite.address import locate
-from fairlane.backends.rqlite.executor import RqliteCore
-from fairlane.backends.rqlite.wire import Batch, Refused, RqliteError, Undelivered, Wire, delivered
+from fairlane.backends.rqlite.errors import RqliteError
+from fairlane.backends.rqlite.wire import Answer, Wire
+from fairlane.backends.shared.retry import Refused, Unanswered, delivered
+from fairlane.backends.shared.sent_twice import Batch, SentTwiceCore
 from fairlane.backends.stored import ACK, CLAIM, EXTEND, GROUP_STATUS, NACK, PUBLISH, REVISION, Call
 from fairlane.program import Sleep
 from tests.harness import LONG
@@ -32,15 +32,15 @@ NODE = "http://a:1"
 AN_ACK = Call(ACK, {"p_group_id": "g", "p_token": "t"})
 
 
-def wire(url: str = "rqlite://me:hidden@a:1,b:1", **options: Any) -> Any:
+def wire(url: Any = "rqlite://me:hidden@a:1,b:1", **options: Any) -> Any:
     return Wire(locate(url, options), "q")
 
 
 def answer(
-    status: int = 200, body: Any = None, *, request: Any = AN_ACK, to: Any = None, node: Any = NODE, **headers: Any
+    status: Any = 200, body: Any = None, *, request: Any = AN_ACK, to: Any = None, node: Any = NODE, **headers: Any
 ) -> Any:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return (to or wire()).answer(request, node, status, headers, text)
+    return (to or wire()).rows(request, Answer(node, status, headers, text))
 
 
 def rows(*values: Any, columns: Any = ("group_id",)) -> Any:
@@ -73,11 +73,11 @@ UNCERTAIN = [
 
 
 @pytest.mark.parametrize(("status", "body"), UNCERTAIN)
-def test_what_may_have_been_applied(status: int, body: Any) -> None:
-    with pytest.raises(Undelivered) as caught:
+def test_what_may_have_been_applied(status: Any, body: Any) -> None:
+    with pytest.raises(Unanswered) as caught:
         answer(status, body)
     assert caught.value.uncertain
-    assert caught.value.pause
+    assert not caught.value.elsewhere
 
 
 CERTAIN = [
@@ -94,8 +94,8 @@ CERTAIN = [
 
 
 @pytest.mark.parametrize(("status", "body", "headers"), CERTAIN)
-def test_what_was_certainly_not_applied(status: int, body: Any, headers: Any) -> None:
-    with pytest.raises(Undelivered) as caught:
+def test_what_was_certainly_not_applied(status: Any, body: Any, headers: Any) -> None:
+    with pytest.raises(Unanswered) as caught:
         answer(status, body, **headers)
     assert not caught.value.uncertain
 
@@ -111,9 +111,9 @@ def test_what_was_certainly_not_applied(status: int, body: Any, headers: Any) ->
 )
 def test_a_redirect_names_the_node_to_ask_next(location: Any, leader: Any) -> None:
     to = wire()
-    with pytest.raises(Undelivered) as caught:
+    with pytest.raises(Unanswered) as caught:
         answer(301, b"", to=to, location=location)
-    assert not caught.value.pause
+    assert caught.value.elsewhere
     assert to.nodes.current == leader
 
 
@@ -125,7 +125,7 @@ def test_a_redirect_never_leaves_tls() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials(status: int) -> None:
+def test_refused_credentials(status: Any) -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         answer(status, b"")
     assert caught.value.host == "a:1,b:1"
@@ -141,7 +141,7 @@ def test_refused_credentials(status: int) -> None:
         ("UNIQUE constraint failed: q_groups.token", RqliteError),
     ],
 )
-def test_sql_errors(text: str, kind: Any) -> None:
+def test_sql_errors(text: Any, kind: Any) -> None:
     with pytest.raises(Refused) as caught:
         answer(body={"results": [{"error": text}]})
     assert type(caught.value.error) is kind
@@ -246,13 +246,12 @@ def drive(program: Any, *outcomes: Any) -> Any:
         return requests, pauses, error
 
 
-def undelivered(*, uncertain: bool = False, pause: bool = False, **options: Any) -> Any:
-    to = wire(**options)
-    return Undelivered(to.address, to.nodes, "the reason", uncertain=uncertain, pause=pause)
+def unanswered(*, uncertain: Any = False, pause: Any = False) -> Any:
+    return wire()._unanswered("the reason", uncertain=uncertain, pause=pause)
 
 
 def test_a_round_asks_every_node_before_it_pauses() -> None:
-    failures = [undelivered() for _ in range(7)]
+    failures = [unanswered() for _ in range(7)]
     requests, pauses, result = drive(delivered(AN_ACK, repeatable=False), *failures, [{"group_id": "g"}])
     assert (requests, result) == ([AN_ACK] * 8, [{"group_id": "g"}])
     assert len(pauses) == 2  # two addresses, and one more for the leader they may name: three tries a round
@@ -260,28 +259,28 @@ def test_a_round_asks_every_node_before_it_pauses() -> None:
 
 
 def test_what_is_not_repeatable_ends_with_the_first_uncertain_failure() -> None:
-    requests, _, error = drive(delivered(AN_ACK, repeatable=False), undelivered(), undelivered(uncertain=True))
+    requests, _, error = drive(delivered(AN_ACK, repeatable=False), unanswered(), unanswered(uncertain=True))
     assert requests == [AN_ACK] * 2
     assert isinstance(error, BackendUnavailable)
     assert "not known" in str(error)
 
 
 def test_one_uncertain_try_makes_the_whole_uncertain() -> None:
-    nothing, lost = undelivered(pause=True), undelivered(uncertain=True)
-    requests, _, error = drive(delivered(AN_ACK, repeatable=True, patience=0.0), nothing)
+    nothing, lost = unanswered(pause=True), unanswered(uncertain=True)
+    requests, _, error = drive(delivered(AN_ACK, repeatable=True, seconds=0.0), nothing)
     assert "nothing was changed" in str(error)
     assert len(requests) == 1
-    requests, _, error = drive(delivered(AN_ACK, repeatable=True, patience=0.1), lost, *[nothing] * 50)
+    requests, _, error = drive(delivered(AN_ACK, repeatable=True, seconds=0.1), lost, *[nothing] * 50)
     assert "not known" in str(error)
     assert 2 < len(requests) < 10
 
 
 def core() -> Any:
-    return RqliteCore("q")
+    return SentTwiceCore("q")
 
 
 def test_a_publish_sent_twice_is_the_same_request() -> None:
-    requests, _, result = drive(core().publish("g", "1", 0, None), undelivered(uncertain=True), [{"seq": 7}])
+    requests, _, result = drive(core().publish("g", "1", 0, None), unanswered(uncertain=True), [{"seq": 7}])
     assert result == 7
     assert requests[0] == requests[1]
     others, _, _ = drive(core().publish("g", "1", 0, None), [{"seq": 8}])
@@ -289,7 +288,7 @@ def test_a_publish_sent_twice_is_the_same_request() -> None:
 
 
 def test_a_claim_sent_twice_is_the_same_request() -> None:
-    requests, _, result = drive(core().claim("w", LONG, 0), undelivered(uncertain=True), [])
+    requests, _, result = drive(core().claim("w", LONG, 0), unanswered(uncertain=True), [])
     assert result is None
     assert requests[0] == requests[1]
     assert requests[0].arguments["p_token"]
@@ -297,13 +296,13 @@ def test_a_claim_sent_twice_is_the_same_request() -> None:
 
 def test_a_refused_statement_asks_whether_the_queue_is_there() -> None:
     program = core().publish("g", "1", 0, None)
-    requests, _, error = drive(program, Refused(RqliteError("no such table")), [])
-    assert [request.operation.name for request in requests] == ["publish", "revision"]
+    requests, _, error = drive(program, Refused(RqliteError("no such table")), [{"found": 0}])
+    assert [request.operation.name for request in requests] == ["publish", "exists"]
     assert isinstance(error, SchemaNotReady)
     program = core().publish("g", "1", 0, None)
-    refused, there = Refused(RqliteError("something else")), [{"revision": "0001", "serves": "0001"}]
+    refused, there = Refused(RqliteError("something else")), [{"found": 1}]
     requests, _, error = drive(program, refused, there, refused, there)
-    assert [request.operation.name for request in requests] == ["publish", "revision"] * 2
+    assert [request.operation.name for request in requests] == ["publish", "exists"] * 2
     assert str(error) == "something else"
 
 

@@ -27,11 +27,11 @@ class LibsqlKit(Kit):
         from fairlane.backends.libsql.connections import Client
 
         async def send() -> list[Rows]:
-            client = Client(locate(self.url(queue), {"timeout": 60}))
+            client = Client(locate(self.url(queue), {"timeout": 180}))
             try:
                 for left in range(100, -1, -1):
                     try:
-                        results = await client.run(statements, writes=not reads)
+                        results = await client.run(statements, writes=not reads, seconds=60)
                         return [[row.asdict() for row in result.rows] for result in results]
                     except LibsqlError as error:
                         if error.code != "SQLITE_BUSY" or not left:
@@ -46,7 +46,7 @@ class LibsqlKit(Kit):
     def batch(self, queue: str, calls: Sequence[Call]) -> list[Rows]:
         from fairlane.backends.libsql.wire import Wire
 
-        wire = Wire(queue, "", 0)
+        wire = Wire(queue)
         answers: list[Rows] = []
         for start in range(0, len(calls), 1000):
             part = [Call(call.operation, {"p_call_id": None, **call.arguments}) for call in calls[start : start + 1000]]

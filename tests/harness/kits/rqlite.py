@@ -17,13 +17,13 @@ class RqliteKit(Kit):
     def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
         """Send statements in one request; answers with the rows of each."""
         from fairlane.backends.rqlite.executor import RqliteExecutor
-        from fairlane.backends.rqlite.wire import Batch, delivered
+        from fairlane.backends.shared.retry import delivered
+        from fairlane.backends.shared.sent_twice import Batch
         from fairlane.program import run
 
-        executor = RqliteExecutor.from_url(self.url(queue), queue, timeout=60)
+        executor = RqliteExecutor.from_url(self.url(queue), queue, timeout=180)
         try:
-            rows: list[Rows] = run(delivered(Batch(tuple(statements), reads), repeatable=False), executor.execute)
-            return rows
+            return run(delivered(Batch(tuple(statements), reads), repeatable=False), executor.together)
         finally:
             executor.close()
 

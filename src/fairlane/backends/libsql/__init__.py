@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.backends.base import Backend
+from fairlane.backends.libsql.options import OPTIONS
 from fairlane.backends.manifest import Manifest, TransportClasses
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
 
 def _load() -> Backend[Any, Any]:
-    from fairlane.backends.libsql.executor import AsyncLibsqlExecutor, LibsqlCore, LibsqlExecutor
+    from fairlane.backends.libsql.executor import AsyncLibsqlExecutor, LibsqlExecutor
+    from fairlane.backends.shared.sent_twice import SentTwiceCore
 
-    return Backend(LibsqlCore, LibsqlExecutor, AsyncLibsqlExecutor)
+    return Backend(SentTwiceCore, LibsqlExecutor, AsyncLibsqlExecutor)
 
 
 def _transports() -> TransportClasses:
@@ -34,6 +36,7 @@ MANIFEST = Manifest(
     drivers=("libsql_client", "aiohttp"),
     dialect="sqlite",
     choices=frozenset({"head_start"}),
+    options=OPTIONS,
     load=_load,
     transports=_transports,
     target=_target,

@@ -14,15 +14,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
-from libsql_client import LibsqlError
+from libsql_client import LibsqlError, ResultSet
 from libsql_client.hrana.convert import (
     _batch_results_from_proto,
     _batch_to_proto,
@@ -31,10 +31,10 @@ from libsql_client.hrana.convert import (
 )
 
 from fairlane.backends.libsql.address import Address
-from fairlane.backends.libsql.wire import Failed, Part
+from fairlane.backends.libsql.errors import Failed
+from fairlane.backends.libsql.wire import Part
 from fairlane.errors import TransportClosed
-
-T = TypeVar("T")
+from fairlane.program import ResultT
 
 STREAMS = 8
 """At most. The server writes for one at a time, so more than one is of use only where the network takes its time."""
@@ -47,6 +47,10 @@ SECONDS_KEPT = 5.0
 """The server forgets a stream that was not used for 10."""
 
 SECONDS_TO_CLOSE = 2.0
+IDLE_SECONDS = 0.5
+LOOP_STEPS = 3
+"""To read the end of a connection, to tell its protocol, and to take it out of the pool."""
+
 _WRITE = "fairlane-libsql-write"
 """The name of tasks that must not be cancelled."""
 
@@ -66,32 +70,39 @@ class Client:
 
     def __init__(self, address: Address) -> None:
         limits = aiohttp.ClientTimeout(
-            total=None,
-            connect=address.timeout,  # a free connection, or a new one
+            total=address.request_timeout,
+            connect=address.request_timeout / 2,  # for a free connection, or a new one
             sock_connect=address.connect_timeout,
-            sock_read=address.timeout,
         )
+        connector = aiohttp.TCPConnector(limit=2 * STREAMS, ssl=address.tls())
+        weakref.finalize(self, _abandon, connector, asyncio.get_running_loop())
         self._session = aiohttp.ClientSession(
             headers={"Authorization": address.authorization} if address.authorization else {},
             timeout=limits,
-            connector=aiohttp.TCPConnector(limit=2 * STREAMS, ssl=address.tls()),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self._url = f"{address.url}v2/pipeline"
-        self._patience = address.timeout
         self._turns = asyncio.Semaphore(1)
         self._idle: list[Stream] = []
         self._samples: list[float] = []
         self._under_way: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._used = time.monotonic()
 
     @property
     def closed(self) -> bool:
         """Whether it can be used no more."""
         return self._session.closed
 
-    async def run(self, parts: Sequence[Part], *, writes: bool) -> list[Any]:
-        """Carry out statements, several of them in one transaction, and return the result of each."""
+    async def run(self, parts: Sequence[Part], *, writes: bool, seconds: float) -> list[ResultSet]:
+        """Carry out statements, several of them in one transaction, and return the result of each.
+
+        Raises:
+            Failed: it was not carried out.
+            TimeoutError: there was no answer for so many seconds.
+        """
+        ends = asyncio.get_running_loop().time() + seconds
         if len(parts) == 1:
             request: dict[str, Any] = {"type": "execute", "stmt": _stmt_to_proto(*parts[0])}
         else:
@@ -99,26 +110,28 @@ class Client:
             if writes:  # else the lock is asked for too late, when others may have written after our first look
                 request["batch"]["steps"][0]["stmt"]["sql"] = "BEGIN IMMEDIATE"
         if writes:
-            await self._turn()
+            await self._turn(seconds)
             if self._closing:
-                self._turns.release()  # the next one in the line must hear of it too
+                self._turns.release()  # others wait, and must be told too
                 raise TransportClosed
             task = asyncio.create_task(self._written(request), name=_WRITE)
             self._under_way.add(task)
             task.add_done_callback(self._done)
-            answer = await asyncio.shield(task)
+            async with asyncio.timeout_at(ends):
+                answer = await asyncio.shield(task)
         else:
-            answer = await self._post(None, [request, _CLOSE])
+            async with asyncio.timeout_at(ends):
+                answer = await self._post(None, [request, _CLOSE])
         result = _response(answer)["result"]
         return [_result_set_from_proto(result)] if len(parts) == 1 else _batch_results_from_proto(result, len(parts))
 
-    async def _turn(self) -> None:
+    async def _turn(self, seconds: float) -> None:
         """Wait for a stream; `_written` gives it back."""
         if not self._turns.locked():
             await self._turns.acquire()
             return
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(seconds):
                 await self._turns.acquire()
         except TimeoutError:
             raise Failed("requests of this client that came before have no answer yet", uncertain=False) from None
@@ -161,11 +174,21 @@ class Client:
     async def _post(self, baton: str | None, requests: list[dict[str, Any]]) -> Any:
         if self._session.closed:
             raise TransportClosed
+        await self._notice_closed()
         body = {"baton": baton, "requests": requests}
-        async with self._session.post(self._url, json=body, allow_redirects=False) as response:
-            if response.status != 200:
-                raise Failed.by(response.status, await response.text())
-            return await response.json()
+        try:
+            async with self._session.post(self._url, json=body, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise Failed.by(response.status, await response.text())
+                return await response.json()
+        finally:
+            self._used = time.monotonic()
+
+    async def _notice_closed(self) -> None:
+        """Let the loop find out which connections the server has closed, if it was blocked while they were idle."""
+        if time.monotonic() - self._used > IDLE_SECONDS:
+            for _ in range(LOOP_STEPS):
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         """See writes through, give the streams back, if the server is there to take them, and close the connections."""
@@ -177,6 +200,18 @@ class Client:
             async with asyncio.timeout(SECONDS_TO_CLOSE / 4):
                 await asyncio.gather(*(self._post(baton, [_CLOSE]) for baton in batons))
         await self._session.close()
+
+
+def _abandon(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> None:
+    """Close connections whose client was never closed: aiohttp would complain on stderr."""
+    try:
+        here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        here = False
+    if connector.closed or (loop.is_running() and not here):
+        return  # in the latter case the loop is that of a thread, which ends with the process
+    with contextlib.suppress(StopIteration):
+        next(connector.close().__await__())
 
 
 def _response(answer: Any) -> Any:
@@ -195,7 +230,6 @@ class LoopThread:
     """
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="fairlane-libsql", daemon=True)
         self._thread.start()
@@ -207,7 +241,7 @@ class LoopThread:
         finally:
             self._loop.close()
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Let a coroutine run in the loop, and wait for it. Interrupted, it is cancelled."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -220,21 +254,35 @@ class LoopThread:
             future.cancel()
             raise
 
-    def end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Cancel those who wait, let `farewell` run, and end the thread. May be called from any thread."""
+    def end(self, farewell: Callable[[], Coroutine[Any, Any, None]], *, only_if_idle: bool = False) -> None:
+        """Cancel the calls of other threads, let `farewell` run, and end the thread. May be called from any thread.
+
+        Args:
+            only_if_idle: do nothing if there are such calls.
+        """
+
+        left = threading.Event()
+        done = threading.Event()
 
         async def last() -> None:
             me = asyncio.current_task()
             others = [task for task in asyncio.all_tasks() if task is not me and task.get_name() != _WRITE]
+            if others and only_if_idle:
+                left.set()
+                done.set()
+                return
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             with contextlib.suppress(Exception):
                 await farewell()
+            done.set()
             self._loop.stop()
 
-        if self.pid != os.getpid() or not self._thread.is_alive():
-            return  # after a fork the thread and its connections are the parent's
+        if not self._thread.is_alive():
+            return  # in a forked process too: there it is the parent's
         asyncio.run_coroutine_threadsafe(last(), self._loop)
         if threading.current_thread() is not self._thread:
-            self._thread.join(SECONDS_TO_CLOSE)
+            done.wait(SECONDS_TO_CLOSE)
+            if not left.is_set():
+                self._thread.join(SECONDS_TO_CLOSE)

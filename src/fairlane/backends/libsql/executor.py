@@ -1,194 +1,200 @@
-"""The libSQL backend: an SQLite database behind HTTP, every operation one request.
+"""The executors of the libSQL backend: every request is one HTTP request, sent from an event loop.
 
-Both executors send requests from an event loop; the blocking one has one in a thread of its own.
+The blocking executor has an event loop in a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, Self
-
-import libsql_client
-from libsql_client.sqlite3_utils import Sqlite3Client
 
 from fairlane.backends.libsql.address import Address, locate
 from fairlane.backends.libsql.connections import Client, LoopThread
-from fairlane.backends.libsql.wire import Refused, Script, Wire, delivered, is_write
-from fairlane.backends.shared.http import RETRY_SECONDS
-from fairlane.backends.shared.options import check_options
-from fairlane.backends.shared.sqlite_statements import EXISTS, SentTwiceCore
-from fairlane.backends.stored import EXTEND, REVISION, Call, Operation, Rows
-from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import ConfigurationError, SchemaNotReady, TransportClosed
-from fairlane.model import Revision
-from fairlane.program import Program
+from fairlane.backends.libsql.errors import Errors
+from fairlane.backends.libsql.given import HOST, GivenClient, GivenClientSync
+from fairlane.backends.libsql.options import OPTIONS
+from fairlane.backends.libsql.wire import Wire, rows_of
+from fairlane.backends.shared import forks
+from fairlane.backends.shared.http import Clock
+from fairlane.backends.shared.options import read_options
+from fairlane.backends.shared.sent_twice import Batch
+from fairlane.backends.stored import PUBLISH, Call, Rows
+from fairlane.errors import TransportClosed
+from fairlane.program import RequestT, ResultT
 
 
-class LibsqlCore(SentTwiceCore):
-    """The stored operations of a queue in libSQL.
-
-    A claim sent twice finds the lease that it has made, by its token. A publish finds its message by its dedup id, or
-    by the id of the call when the message is finished already: the queue remembers the last 10,000. An ack or a nack
-    that may have been applied is not sent again: its answer would be LeaseLost, and would look like somebody else's
-    doing. Nor is an extend, whose caller counts from the moment of the call.
-    """
-
-    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
-        request = Call(operation, arguments or {})
-        for _ in range(2):
-            try:
-                rows: Rows = yield from delivered(request, repeatable=operation.repeatable and operation is not EXTEND)
-                return rows
-            except Refused as refused:
-                error = refused.error
-            if not (yield from self._is_there()):
-                raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
-            # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
-        raise error
-
-    def _is_there(self) -> Program[Call, Rows, bool]:
-        """Ask whether the queue exists: of a missing table, and of much else, libSQL says "unknown error"."""
-        rows: Rows = yield from delivered(Call(EXISTS, {}), repeatable=True)
-        return bool(rows[0]["found"])
-
-    def revision(self) -> Program[Call, Rows, Revision | None]:
-        for _ in range(2):
-            try:
-                # asked once at start-up, where operations.start does the waiting; else with the first operation
-                rows: Rows = yield from delivered(Call(REVISION, {}), repeatable=True, patience=0.0)
-            except Refused as refused:
-                error = refused.error
-            else:
-                return Revision(rows[0]["revision"], rows[0]["serves"]) if rows and rows[0]["revision"] else None
-            if not (yield from self._is_there()):
-                return None
-        raise error
-
-
-class AsyncLibsqlExecutor:
+class AsyncLibsqlExecutor(forks.ForkAware):
     """Sends requests with a client made by the first of them, in the event loop that it runs in."""
 
-    def __init__(self, wire: Wire, address: Address | None, client: libsql_client.Client | None = None) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        errors: Errors,
+        clock: Clock,
+        *,
+        address: Address | None = None,
+        given: GivenClient | None = None,
+    ) -> None:
         self._wire = wire
+        self._clock = clock
+        self._errors = errors
         self._address = address
-        self._given = client
+        self._given = given
         self._own: Client | None = None
-        self._maker: tuple[asyncio.AbstractEventLoop, int] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        forks.register(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Talk to the server at a URL; `libsql_address.locate` says how URLs look and which options there are."""
+        """Talk to the server at a URL; `locate` says how URLs look and which options there are."""
         address = locate(url, options)
-        return cls(Wire(queue, address.host, address.retry_seconds), address)
+        return cls(Wire(queue), Errors(address.host, address.retry_seconds), Clock(address.timeout), address=address)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use a `libsql_client.Client` of the application; it has no timeout, and does not tell why it is refused."""
-        check_options("libsql", options)
-        return cls(_wire_for(client, libsql_client.Client, queue), None, client)
+        """Use a `libsql_client.Client` of the application; it does not tell why it is refused."""
+        values = read_options("libsql", OPTIONS, None, options)
+        errors = Errors(HOST, values["retry_seconds"])
+        return cls(Wire(queue), errors, Clock(values["timeout"]), given=GivenClient(client))
 
     def _client(self) -> Client:
         """Return the client for the running loop. One whose loop has ended goes with that loop's connections."""
         if self._closed:
-            raise TransportClosed  # this is a second try
-        maker = (asyncio.get_running_loop(), os.getpid())
-        if self._own is None or self._maker != maker or self._own.closed:
-            if self._maker and self._maker[1] != maker[1]:
-                _INHERITED.append(self._own)
+            raise TransportClosed  # while a call was between two tries
+        loop = asyncio.get_running_loop()
+        if self._own is None or self._loop is not loop or self._own.closed:
             assert self._address is not None
-            self._own, self._maker = Client(self._address), maker
+            self._own, self._loop = Client(self._address), loop
         return self._own
 
-    async def execute(self, request: Call | Script) -> Any:
-        """Send one request."""
-        parts = self._wire.parts(request)
+    async def execute(self, call: Call) -> Rows:
+        """Ask for one operation, and return its rows."""
+        rows = await self._send(call, writes=not call.operation.looks, publishes=call.operation is PUBLISH)
+        return rows[0]
+
+    async def together(self, batch: Batch) -> list[Rows]:
+        """Carry out several statements in one request, and return the rows of each."""
+        return await self._send(batch, writes=not batch.reads)
+
+    async def _send(self, request: Call | Batch, *, writes: bool, publishes: bool = False) -> list[Rows]:
+        parts, seconds = self._wire.parts(request), self._clock.seconds_for(request)
         try:
-            if self._given is None:
-                results = await self._client().run(parts, writes=is_write(request))
-            else:
-                results = [await self._given.execute(*parts[0])] if len(parts) == 1 else await self._given.batch(parts)
-            return self._wire.answer(request, results)
+            client = self._given or self._client()
+            return rows_of(await client.run(parts, writes=writes, seconds=seconds))
         except Exception as error:
-            _refuse_closed(self._given)
-            failure = self._wire.failure(request, error)
+            failure = self._errors.translate(error, publishes=publishes)
             if failure is None:
                 raise
         raise failure  # not in the handler: an error that holds the token must not become its context
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._clock.within(seconds)
+
+    def after_fork_in_child(self) -> object:
+        """Use connections of its own; see `forks`."""
+        left, self._own = self._own, None
+        return left
+
     async def close(self) -> None:
         """Close the connections, unless they are the application's."""
         self._closed = True
-        if self._own is not None and self._maker == (asyncio.get_running_loop(), os.getpid()):
+        if self._own is not None and self._loop is asyncio.get_running_loop():
             await self._own.close()
         self._own = None
 
 
-class LibsqlExecutor:
+class LibsqlExecutor(forks.ForkAware):
     """Sends requests from any number of threads, through an event loop in a thread of its own."""
 
-    def __init__(self, wire: Wire, address: Address | None, client: libsql_client.ClientSync | None = None) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        errors: Errors,
+        clock: Clock,
+        *,
+        address: Address | None = None,
+        given: GivenClientSync | None = None,
+    ) -> None:
         self._wire = wire
-        self._given = client
-        self._inner = AsyncLibsqlExecutor(wire, address)
+        self._clock = clock
+        self._errors = errors
+        self._given = given
+        self._inner = AsyncLibsqlExecutor(wire, errors, clock, address=address)
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._closed = False
+        forks.register(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Talk to the server at a URL; `libsql_address.locate` says how URLs look and which options there are."""
+        """Talk to the server at a URL; `locate` says how URLs look and which options there are."""
         address = locate(url, options)
-        return cls(Wire(queue, address.host, address.retry_seconds), address)
+        return cls(Wire(queue), Errors(address.host, address.retry_seconds), Clock(address.timeout), address=address)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use a `libsql_client.ClientSync` of the application.
+        """Use a `libsql_client.ClientSync` of the application; it does not tell why it is refused."""
+        values = read_options("libsql", OPTIONS, None, options)
+        errors = Errors(HOST, values["retry_seconds"])
+        return cls(Wire(queue), errors, Clock(values["timeout"]), given=GivenClientSync(client))
 
-        It has no timeout, does not tell why it is refused, and carries out one request at a time.
-        """
-        check_options("libsql", options)
-        return cls(_wire_for(client, libsql_client.ClientSync, queue), None, client)
-
-    def execute(self, request: Call | Script) -> Any:
-        """Send one request."""
+    def execute(self, call: Call) -> Rows:
+        """Ask for one operation, and return its rows."""
         if self._given is not None:
-            return self._through(self._given, request)
-        try:
-            return self._running().run(self._inner.execute(request))
-        except concurrent.futures.CancelledError:  # another thread closed the transport
-            raise TransportClosed from None
+            return self._through(self._given, call)
+        return self._in_thread(self._inner.execute, call)
 
-    def _through(self, client: libsql_client.ClientSync, request: Call | Script) -> Any:
-        parts = self._wire.parts(request)
+    def together(self, batch: Batch) -> list[Rows]:
+        """Carry out several statements in one request, and return the rows of each."""
+        return self._in_thread(self._inner.together, batch)
+
+    def _through(self, client: GivenClientSync, call: Call) -> Rows:
+        parts, seconds = self._wire.parts(call), self._clock.seconds_for(call)
         try:
-            results = [client.execute(*parts[0])] if len(parts) == 1 else client.batch(parts)
-            return self._wire.answer(request, results)
+            return rows_of(client.run(parts, seconds=seconds))[0]
         except Exception as error:
-            _refuse_closed(client)
-            failure = self._wire.failure(request, error)
+            failure = self._errors.translate(error, publishes=call.operation is PUBLISH)
             if failure is None:
                 raise
         raise failure
 
+    def _in_thread(self, send: Callable[[RequestT], Coroutine[Any, Any, ResultT]], request: RequestT) -> ResultT:
+        thread = self._running()
+        try:
+            return thread.run(send(request))
+        except concurrent.futures.CancelledError:  # another thread closed the transport
+            raise TransportClosed from None
+
     def _running(self) -> LoopThread:
         """Return the thread, started by the first request of this process: threads do not survive a fork."""
         thread = self._thread
-        if thread is None or thread.pid != os.getpid():
+        if thread is None:
             with self._lock:
                 if self._closed:
                     raise TransportClosed
                 thread = self._thread
-                if thread is None or thread.pid != os.getpid():
+                if thread is None:
                     self._thread = thread = LoopThread()
-                    # when close() is forgotten: with this object, or with the process
-                    weakref.finalize(self, thread.end, self._inner.close)
+                    # when close() is forgotten: with this object, or with the process, where threads may be in a call
+                    weakref.finalize(self, thread.end, self._inner.close, only_if_idle=True)
         return thread
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._clock.within(seconds)
+
+    def after_fork_in_child(self) -> object:
+        """Use a thread and connections of its own; see `forks`."""
+        left, self._thread = self._thread, None
+        self._lock = threading.Lock()
+        return left
 
     def close(self) -> None:
         """Close the connections, unless they are the application's."""
@@ -197,21 +203,3 @@ class LibsqlExecutor:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.end(self._inner.close)
-
-
-def _wire_for(client: Any, kind: type, queue: str) -> Wire:
-    """Check a client of the application."""
-    if not isinstance(client, kind):
-        raise ConfigurationError(f"libsql takes a libsql_client.{kind.__name__} here, not {type(client).__name__}")
-    if isinstance(getattr(client, "_client", client), Sqlite3Client):
-        raise ConfigurationError("a client of a file: URL is plain SQLite: use SqliteTransport")
-    return Wire(queue, "the given client", RETRY_SECONDS)
-
-
-def _refuse_closed(client: Any) -> None:
-    if client is not None and client.closed:
-        raise ConfigurationError("the client that was given is closed: make a transport with an open one")
-
-
-_INHERITED: list[Any] = []
-"""Clients of a parent process. Were they freed after a fork, they would take the parent's connections along."""

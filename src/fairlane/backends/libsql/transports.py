@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.libsql import MANIFEST
+from fairlane.backends.libsql.options import LibsqlOptions
+from fairlane.backends.shared.http import RETRY_SECONDS, TIMEOUT
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    import libsql_client
 
 
 class LibsqlTransport(Transport[T]):
@@ -15,8 +26,64 @@ class LibsqlTransport(Transport[T]):
 
     manifest = MANIFEST
 
+    def __init__(
+        self,
+        client: libsql_client.ClientSync,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Use a client of the application; it is not closed."""
+        super().__init__(client, queue=queue, codec=codec, timeout=timeout, retry_seconds=retry_seconds)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[LibsqlOptions],
+    ) -> Self:
+        """Use the server at a URL: `libsql://:TOKEN@host` with TLS, `libsql+http://host:8080` without.
+
+        See `Transport.from_url`.
+
+        Args:
+            options: `LibsqlOptions` names them, beside it `OPTIONS` documents them.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+
 
 class AsyncLibsqlTransport(AsyncTransport[T]):
     """Queue in libSQL (sqld, Turso) for asyncio: built on a URL or a `libsql_client.Client`."""
 
     manifest = MANIFEST
+
+    def __init__(
+        self,
+        client: libsql_client.Client,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Use a client of the application; it is not closed."""
+        super().__init__(client, queue=queue, codec=codec, timeout=timeout, retry_seconds=retry_seconds)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[LibsqlOptions],
+    ) -> Self:
+        """Use the server at a URL; see `LibsqlTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)

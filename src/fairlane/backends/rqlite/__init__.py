@@ -6,14 +6,16 @@ from typing import Any
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
+from fairlane.backends.rqlite.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
 
 def _load() -> Backend[Any, Any]:
-    from fairlane.backends.rqlite.executor import AsyncRqliteExecutor, RqliteCore, RqliteExecutor
+    from fairlane.backends.rqlite.executor import AsyncRqliteExecutor, RqliteExecutor
+    from fairlane.backends.shared.sent_twice import SentTwiceCore
 
-    return Backend(RqliteCore, RqliteExecutor, AsyncRqliteExecutor)
+    return Backend(SentTwiceCore, RqliteExecutor, AsyncRqliteExecutor)
 
 
 def _transports() -> TransportClasses:
@@ -34,6 +36,7 @@ MANIFEST = Manifest(
     drivers=("requests", "httpx"),
     dialect="sqlite",
     choices=frozenset({"head_start"}),
+    options=OPTIONS,
     load=_load,
     transports=_transports,
     target=_target,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import threading
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
-from fairlane.backends.shared.http import HOST, PATIENCE_OPTIONS, TLS_OPTIONS, HttpAddress, read_options
-from fairlane.backends.shared.options import check_options
+from fairlane.backends.rqlite.options import OPTIONS
+from fairlane.backends.shared.http import HttpAddress, basic, check_tls
+from fairlane.backends.shared.options import read_options
 from fairlane.errors import ConfigurationError
-from fairlane.urls import host_of, options_of, split_url
+from fairlane.urls import Url, parse_url
 
 PORT = 4001
 _SCHEMES = {"rqlite": "http", "rqlites": "https"}
+_HTTP_PORTS = {"http": 80, "https": 443}
+_USUAL = "rqlite://user:password@host:4001, several hosts after commas, or rqlites:// for TLS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,60 +40,47 @@ def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Add
 
     Args:
         url: user and password with percent escapes; the options may stand in its query.
-        options: `timeout`, `retry_seconds`, and for TLS `ca_file` and `verify`, as `HttpAddress` says.
-        own_client: whether the HTTP client is ours; TLS is none of our business otherwise.
+        options: see `OPTIONS`; they go before those of the URL.
+        own_client: whether the HTTP client is ours; a client of the application has TLS settings of its own.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
     """
-    scheme, login, hosts = _parts(url)
-    chosen = {**options_of(url), **options}
-    check_options("rqlite", chosen, PATIENCE_OPTIONS + (TLS_OPTIONS if own_client else ()))
-    if scheme == "http" and (without := [name for name in TLS_OPTIONS if name in chosen]):
-        raise ConfigurationError(f"{', '.join(without)} makes sense for rqlites:// only, and this URL has rqlite://")
+    parts = parse_url(url, usual=_USUAL)
+    if parts.scheme not in _SCHEMES:
+        raise ConfigurationError(f"the URL of rqlite begins with another word: it looks like {_USUAL}")
+    if parts.path.strip("/"):
+        raise ConfigurationError("the URL of rqlite ends with its hosts, or with ?options; it has no path")
+    scheme = _SCHEMES[parts.scheme]
+    if scheme == "http":
+        check_tls(parts.scheme, {*parts.options, *options}, "rqlites")
+    known = tuple(option for option in OPTIONS if own_client or option.for_client)
+    values = read_options("rqlite", known, url, options)
     return Address(
-        nodes=tuple(dict.fromkeys(f"{scheme}://{node_of(host)}" for host in hosts.split(","))),
-        host=host_of(url),
-        authorization=_authorization(login),
-        **read_options(chosen),
+        nodes=tuple(dict.fromkeys(f"{scheme}://{host.at(PORT)}" for host in parts.hosts)),
+        host=parts.shown,
+        authorization=_authorization(parts),
+        **values,
     )
 
 
-def _parts(url: str) -> tuple[str, str | None, str]:
-    """Return scheme, login and hosts. No message repeats a part of the URL that may belong to a password."""
-    parts = split_url(url)
-    if "@" in parts.path + parts.query + parts.fragment:
-        raise ConfigurationError(
-            "the URL of rqlite is wrong: in user and password the characters / ? # @ must be written as percent escapes"
-        )
-    if parts.path.strip("/") or parts.fragment:
-        raise ConfigurationError("the URL of rqlite ends with its hosts, or with ?options; it has no path")
-    login, at, hosts = parts.netloc.rpartition("@")
-    if not hosts:
-        raise ConfigurationError("the URL of rqlite names no host: rqlite://host:4001, several after commas")
-    if parts.scheme not in _SCHEMES:
-        raise ConfigurationError("the URL of rqlite begins with rqlite:// or, for TLS, with rqlites://")
-    return _SCHEMES[parts.scheme], login if at else None, hosts
-
-
-def node_of(text: str, default: int = PORT) -> str:
-    """Return host and port, once it is clear that they are a host and a port."""
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(default)
-    if not HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"not host:port of an rqlite node: {text!r}")
-    return f"{host}:{int(port)}"
-
-
-def _authorization(login: str | None) -> str | None:
-    """Return the header's value, in UTF-8: the drivers' own helpers would take Latin-1."""
-    if login is None:
+def _authorization(parts: Url) -> str | None:
+    """Return the header's value."""
+    if parts.user is None:
         return None
-    user, _, password = login.partition(":")
-    if ":" in unquote(user):
+    if ":" in parts.user:
         raise ConfigurationError("a user of rqlite cannot have a colon in the name: HTTP has no way to say it")
-    return "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+    return basic(parts.user, parts.password or "")
+
+
+def leader_in(location: str) -> str | None:
+    """Return the node that a redirect names, without the path, which is that of our request; None if it names none."""
+    try:
+        parts = parse_url(location, usual="http://host:port")
+        (host,) = parts.hosts
+        return f"{parts.scheme}://{host.at(_HTTP_PORTS[parts.scheme])}"
+    except (ConfigurationError, KeyError, ValueError):
+        return None
 
 
 class Nodes:
@@ -108,13 +96,13 @@ class Nodes:
         self.count = len(addresses)
 
     def redirected(self, asked: str, leader: str) -> None:
-        """A node named another one as the leader."""
+        """Ask the leader that a node has named."""
         with self._lock:
             if self.current == asked:
                 self.current = leader
 
     def failed(self, asked: str) -> None:
-        """A node is down, or knows of no leader: it is another one's turn."""
+        """Ask the next node: this one is down, or knows of no leader."""
         with self._lock:
             if self.current == asked:
                 self.current = next(self._others)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Unpack
+
 from fairlane.backends.rqlite import MANIFEST
+from fairlane.backends.rqlite.options import RqliteOptions
+from fairlane.backends.shared.http import RETRY_SECONDS, TIMEOUT
+from fairlane.codec import Codec
+from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+
+if TYPE_CHECKING:
+    import httpx
+    import requests
 
 
 class RqliteTransport(Transport[T]):
@@ -12,8 +24,68 @@ class RqliteTransport(Transport[T]):
 
     manifest = MANIFEST
 
+    def __init__(
+        self,
+        client: requests.Session,
+        *,
+        url: str,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Use a session of the application, with its TLS settings, for the cluster at `url`; it is not closed."""
+        options = {"timeout": timeout, "retry_seconds": retry_seconds}
+        super().__init__(client, url=url, queue=queue, codec=codec, **options)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[RqliteOptions],
+    ) -> Self:
+        """Use the cluster at a URL: `rqlite://user:password@a:4001,b:4001`, `rqlites://…` for TLS.
+
+        See `Transport.from_url`.
+
+        Args:
+            options: `RqliteOptions` names them, beside it `OPTIONS` documents them.
+        """
+        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+
 
 class AsyncRqliteTransport(AsyncTransport[T]):
     """Queue in an rqlite cluster for asyncio, through httpx: built on a URL, or on an `AsyncClient` and `url=…`."""
 
     manifest = MANIFEST
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        *,
+        url: str,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Use a client of the application, with its TLS settings, for the cluster at `url`; it is not closed."""
+        options = {"timeout": timeout, "retry_seconds": retry_seconds}
+        super().__init__(client, url=url, queue=queue, codec=codec, **options)
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        codec: Codec[T] | None = None,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        **options: Unpack[RqliteOptions],
+    ) -> Self:
+        """Use the cluster at a URL; see `RqliteTransport.from_url`."""
+        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)

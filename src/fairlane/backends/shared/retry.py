@@ -6,11 +6,12 @@ have been carried out is sent again only if carrying it out twice does no harm.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from fairlane.errors import BackendUnavailable
 from fairlane.program import AnswerT, Program, RequestT, ResultT, Sleep
@@ -45,7 +46,7 @@ class Pauses:
         return min(most, self.longest) * random.uniform(self.least, 1.0)
 
 
-STARTUP_PAUSES = Pauses(0.05, 1.0, growth=1.6)
+STARTUP_PAUSES = Pauses(0.05, 1.0, growth=1.6, least=0.625)
 """For a server that is not up yet."""
 
 
@@ -145,11 +146,23 @@ class Unanswered(Exception):
         return BackendUnavailable(self.backend, self.host, f"{self.reason} ({outcome})")
 
 
+@runtime_checkable
+class Timed(Protocol):
+    """A request whose caller must have an answer by a certain time.
+
+    Attributes:
+        ends: by time.monotonic(); the executor fills it in if nobody else has.
+    """
+
+    ends: float | None
+
+
 class _Delivery:
     """A policy for one request: what was certainly not carried out is sent again, what may have been only if it may."""
 
-    def __init__(self, repeatable: bool, seconds: float | None) -> None:
+    def __init__(self, request: object, repeatable: bool, seconds: float | None) -> None:
         self.uncertain = False
+        self._request = request
         self._repeatable = repeatable
         self._seconds = seconds
         self._began = time.monotonic()
@@ -161,17 +174,17 @@ class _Delivery:
             return None
         self.uncertain = self.uncertain or error.uncertain
         self._in_a_row += 1
-        seconds = error.seconds if self._seconds is None else self._seconds
-        left = seconds - (time.monotonic() - self._began)
-        if self.uncertain and not self._repeatable:
+        now = time.monotonic()
+        left = (error.seconds if self._seconds is None else self._seconds) - (now - self._began)
+        left_in_all = self._request.ends - now if isinstance(self._request, Timed) and self._request.ends else math.inf
+        if left_in_all <= 0 or (self.uncertain and not self._repeatable):
             return None
         if self._in_a_row <= error.elsewhere:
             return None if left <= 0 and error.uncertain else 0.0
-        if left <= 0:
-            return None
         self._in_a_row = 0
         self._pauses += 1
-        return min(left, error.pauses.after(self._pauses))
+        pause = min(left, error.pauses.after(self._pauses))
+        return None if left <= 0 or pause >= left_in_all else pause
 
 
 def delivered(
@@ -180,13 +193,14 @@ def delivered(
     """Send a request until it has been answered, and return the answer.
 
     Args:
+        request: if it is `Timed`, there is no further try after its `ends`.
         repeatable: it does no harm to carry it out twice.
         seconds: after which there is no further try, if not what the failure says; 0 is one try with each server.
 
     Raises:
         BackendUnavailable: it says whether the request may have been carried out.
     """
-    delivery = _Delivery(repeatable, seconds)
+    delivery = _Delivery(request, repeatable, seconds)
     try:
         return (yield from retried(lambda: ask(request), delivery))
     except Unanswered as failure:

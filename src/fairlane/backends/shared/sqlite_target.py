@@ -9,36 +9,49 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Protocol
 
+from fairlane.backends.shared.retry import Refused, delivered
+from fairlane.backends.shared.sent_twice import Batch
 from fairlane.backends.stored import Rows
 from fairlane.backends.targets import LedgerTarget
 from fairlane.errors import ConfigurationError
+from fairlane.program import run
 from fairlane.templates import ident, literal, render, split_sqlite
 
-STARTUP_PATIENCE = 5.0
+STARTUP_SECONDS = 5.0
 """Seconds for which a migration waits for a server that is not up yet, or a cluster that has no leader."""
+
+
+class BatchExecutor(Protocol):
+    """What a migration needs of an executor."""
+
+    def together(self, batch: Batch, /) -> list[Rows]:
+        """Carry out several statements in one request, and return the rows of each."""
+
+    def close(self) -> None:
+        """Close the connections."""
 
 
 class FamilyTarget(LedgerTarget):
     """A queue as the migrations' ledger sees it."""
 
-    refused: ClassVar[type[Any]]
-    """What `send` raises when a statement fails and nothing was changed: an exception with an `error` to pass on."""
-
-    def __init__(self, queue: str, executor: Any) -> None:
+    def __init__(self, queue: str, executor: BatchExecutor) -> None:
         self._queue = queue
         self._executor = executor
         self._table = f"{queue}_alembic_version"
         self._at: str | None = None
 
-    @abstractmethod
-    def send(self, statements: Sequence[str], *, reads: bool = False, patience: float | None = None) -> list[Rows]:
+    def send(self, statements: Sequence[str], *, reads: bool = False, seconds: float | None = None) -> list[Rows]:
         """Carry out statements together, and return the rows of each.
 
         Args:
-            patience: seconds for which to try; None leaves it to the backend.
+            reads: they change nothing.
+            seconds: for which to try; None leaves it to the backend.
         """
+        batch = Batch(tuple((statement, {}) for statement in statements), reads)
+        # safe to repeat: the check at the beginning of a step lets it happen once
+        return run(delivered(batch, repeatable=True, seconds=seconds), self._executor.together)
 
     @abstractmethod
     def printed(self, statements: Sequence[str]) -> str:
@@ -51,23 +64,23 @@ class FamilyTarget(LedgerTarget):
 
     def read(self) -> str | None:
         """Return the current revision, None when the queue is not there."""
-        self._at = self._read(STARTUP_PATIENCE)
+        self._at = self._read(STARTUP_SECONDS)
         return self._at
 
-    def _read(self, patience: float | None = None) -> str | None:
-        if not self._has_table(self._table, patience):
+    def _read(self, seconds: float | None = None) -> str | None:
+        if not self._has_table(self._table, seconds):
             return None
-        rows = self._look(f"select version_num from {ident(self._table)}", patience)
+        rows = self._look(f"select version_num from {ident(self._table)}", seconds)
         return str(rows[0]["version_num"]) if rows else None
 
-    def _has_table(self, name: str, patience: float | None = None) -> bool:
+    def _has_table(self, name: str, seconds: float | None = None) -> bool:
         query = f"select count(*) as found from sqlite_master where type = 'table' and name = {literal(name)}"
-        return bool(self._look(query, patience)[0]["found"])
+        return bool(self._look(query, seconds)[0]["found"])
 
-    def _look(self, query: str, patience: float | None) -> Rows:
+    def _look(self, query: str, seconds: float | None) -> Rows:
         try:
-            return self.send([query], reads=True, patience=patience)[0]
-        except self.refused as refused:
+            return self.send([query], reads=True, seconds=seconds)[0]
+        except Refused as refused:
             raise refused.error from refused
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
@@ -79,7 +92,7 @@ class FamilyTarget(LedgerTarget):
             scripts = [*scripts, self._recorded(revision, serves)]
         try:
             self.send([*self._check(), *self._step(scripts, revision, keep=stamp)])
-        except self.refused as refused:
+        except Refused as refused:
             found = self._read()
             if not _reached(found, self._at, revision):
                 raise self._unexpected(found, revision, refused.error) from refused.__cause__

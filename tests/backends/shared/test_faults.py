@@ -1,7 +1,7 @@
-"""Promise 9 on libSQL: every fault, in the middle of every operation.
+"""Promise 9 where a request may be applied although its answer is lost: every fault, in the middle of every operation.
 
 Whatever happens on the way, no message is lost, doubled or moved, no lease of anybody else is touched, and what the
-caller is told is true. The blocking twin sends through the other one, so most tests run for it alone.
+caller is told is true.
 """
 
 from __future__ import annotations
@@ -13,54 +13,28 @@ from typing import Any
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost
-from fairlane.backends.libsql.wire import Unanswered
-from fairlane.backends.shared.sqlite_statements import FINISHED
-from tests.backends.libsql.conftest import TIMEOUT
-from tests.backends.libsql.relay import busy, garbage, late, lose, refuse, slow, status, twice
-from tests.harness import LONG, SHORT, Queue, Queues, eventually
-from tests.harness.scene import Scene
+from fairlane.backends.shared.retry import Unanswered
+from fairlane.backends.shared.sent_twice import FINISHED
+from tests.backends.shared.breakable import SLOW, faults, servers
+from tests.harness import LONG, SHORT, eventually
+from tests.harness.queues import in_thread
 
-pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-faults")]
-
-SLOW = TIMEOUT + 0.5
-
-# What is certain: the request was not applied, so the transport sends it again by itself.
-CERTAIN = {"others write": busy, "too many connections": status(429)}
-# What is not: the request may have been applied. In these cases it was, ...
-APPLIED = {"the answer is lost": lose, "the answer comes too late": slow(SLOW), "the answer is garbage": garbage}
-# ... and in these not.
-NOT_APPLIED = {
-    "the connection breaks first": refuse,
-    "a proxy's 502": status(502),
-    "an error of the server": status(500),
-}
-# It is applied when nobody waits for it any more.
-LATE = {"it arrives late": late(SLOW)}
-TWICE = {"it is applied twice": twice}
-
-ALL = CERTAIN | APPLIED | NOT_APPLIED | LATE | TWICE
-every_fault = pytest.mark.parametrize("fault", ALL)
-blocking = pytest.mark.parametrize("twin", ["sync"], indirect=True)
+pytestmark = pytest.mark.promise(9)
 
 
-@pytest.fixture
-async def scene(queue: Queue, relay: Any) -> Any:
-    return await Scene(queue, relay).build()
-
-
-def break_it(scene: Any, fault: Any) -> Any:
+async def break_it(scene: Any, fault: Any) -> Any:
     """Arrange the fault for the next write, and get the moment when it must be over."""
-    scene.server.fail(ALL[fault])
-    return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault in LATE else 0.0)
+    await in_thread(fault.happen, scene.server)
+    return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault.kind == "late" else 0.0)
 
 
 async def until(moment: Any) -> None:
     await asyncio.sleep(max(0.0, moment - asyncio.get_running_loop().time()))
 
 
-@every_fault
+@faults()
 async def test_publish(scene: Any, fault: Any) -> None:
-    over = break_it(scene, fault)
+    over = await break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
     assert scene.server.pending == 0
     await scene.queue.publish("g", "E")
@@ -70,24 +44,37 @@ async def test_publish(scene: Any, fault: Any) -> None:
     await scene.assert_rest("ABCDE")
 
 
-@blocking
-@every_fault
+@faults()
 async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Any, fault: Any) -> None:
     first = await scene.queue.publish("g", "D", dedup_id="d")
-    over = break_it(scene, fault)
+    over = await break_it(scene, fault)
     assert await scene.queue.publish("other", "again", dedup_id="d") == first
     await until(over)
     await scene.queue.nack(scene.mine)
     await scene.assert_rest("ABCD")
 
 
-@every_fault
-async def test_claim_of_the_last_free_group_is_one_lease_and_no_false_none(scene: Any, fault: Any) -> None:
-    """Applied once, its second try must find its own lease, and not say that nothing is left."""
-    await scene.queue.nack(scene.mine)
-    over = break_it(scene, fault)
+@faults()
+async def test_claim_is_one_lease(scene: Any, fault: Any) -> None:
+    await scene.queue.publish("free", 1)
+    over = await break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
     assert scene.server.pending == 0
+    assert (lease.group_id, lease.attempts) == ("free", 1)
+    await until(over)
+    held = {row.group_id: row.attempts for row in await scene.queue.groups() if row.state == "in_flight"}
+    assert held == {"g": 1, "other": 1, "free": 1}, "one claim leased more than one message"
+    await scene.queue.ack(lease)
+    await scene.queue.nack(scene.mine)
+    await scene.assert_rest("ABC")
+
+
+@faults()
+async def test_claim_of_the_last_free_group_is_no_false_none(scene: Any, fault: Any) -> None:
+    """Applied once, its second try must find its own lease, and not say that nothing is left."""
+    await scene.queue.nack(scene.mine)
+    over = await break_it(scene, fault)
+    lease = await scene.queue.get("me", LONG)
     await until(over)
     assert (lease.event, lease.attempts) == ("A", 2)
     assert await scene.queue.claim("me", LONG) is None
@@ -96,13 +83,27 @@ async def test_claim_of_the_last_free_group_is_one_lease_and_no_false_none(scene
     await scene.assert_rest("BC")
 
 
-@blocking
-@every_fault
+@faults()
 async def test_claim_of_nothing(scene: Any, fault: Any) -> None:
-    over = break_it(scene, fault)
+    over = await break_it(scene, fault)
     assert await scene.queue.claim("me", LONG) is None
     await until(over)
     await scene.queue.ack(scene.mine)
+    await scene.assert_rest("BC")
+
+
+@faults()
+async def test_extend(scene: Any, fault: Any) -> None:
+    """Its end counts from the moment when it was carried out last, which the answer tells."""
+    over = await break_it(scene, fault)
+    longer = await scene.queue.extend(scene.mine, 2 * LONG)
+    assert scene.server.pending == 0
+    assert longer.token == scene.mine.token
+    assert 50 < (longer.expires_at - scene.mine.expires_at).total_seconds() < 75
+    await until(over)
+    (row,) = [row for row in await scene.queue.groups() if row.group_id == "g"]
+    assert row.ready_in_seconds > LONG
+    await scene.queue.ack(longer)
     await scene.assert_rest("BC")
 
 
@@ -121,39 +122,37 @@ async def finished(scene: Any, operation: Any, rest: Any) -> None:
     await scene.assert_rest(rest)
 
 
-@blocking
 @fenced
-@pytest.mark.parametrize("fault", CERTAIN)
+@faults("certain")
 async def test_ack_and_nack_survive_what_is_certain(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
-    break_it(scene, fault)
+    await break_it(scene, fault)
     await call(scene.queue, scene.mine)
     assert scene.server.pending == 0
     await finished(scene, operation, rest)
 
 
 @fenced
-@pytest.mark.parametrize("fault", APPLIED)
+@faults("applied")
 async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(
     scene: Any, fault: Any, operation: Any
 ) -> None:
     call, rest = FENCED[operation]
-    break_it(scene, fault)
-    before = len(scene.server.seen)
+    await break_it(scene, fault)
+    before = scene.server.sent
     with pytest.raises(BackendUnavailable, match="not known"):
         await call(scene.queue, scene.mine)
-    assert len(scene.server.seen) == before + 1
+    assert scene.server.sent == before + 1
     with pytest.raises(LeaseLost):  # done or lost; here: done
         await call(scene.queue, scene.mine)
     await finished(scene, operation, rest)
 
 
-@blocking
 @fenced
-@pytest.mark.parametrize("fault", NOT_APPLIED)
+@faults("not applied")
 async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
-    break_it(scene, fault)
+    await break_it(scene, fault)
     with pytest.raises(BackendUnavailable, match="not known"):
         await call(scene.queue, scene.mine)
     (row,) = [row for row in await scene.queue.groups() if row.group_id == "g"]
@@ -162,29 +161,30 @@ async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Any, fault: Any
     await finished(scene, operation, rest)
 
 
-@blocking
 @fenced
-async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene: Any, operation: Any) -> None:
+@faults("twice")
+async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene: Any, fault: Any, operation: Any) -> None:
     call, rest = FENCED[operation]
-    break_it(scene, *TWICE)
+    await break_it(scene, fault)
     with pytest.raises(LeaseLost):
         await call(scene.queue, scene.mine)
     await finished(scene, operation, rest)
 
 
-@blocking
 @fenced
-async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: Any, operation: Any) -> None:
+@faults("late")
+async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: Any, fault: Any, operation: Any) -> None:
     """The lease has run out and the message is somebody else's by the time that the request is applied."""
     call, _ = FENCED[operation]
     other = await scene.queue.another()
     await scene.queue.extend(scene.mine, SHORT)
-    over = break_it(scene, *LATE)
-    doomed = asyncio.ensure_future(call(scene.queue, scene.mine))
+    over = await break_it(scene, fault)
+    late = asyncio.ensure_future(call(scene.queue, scene.mine))
+    await eventually(lambda: not scene.server.pending)
     holder = await eventually(lambda: other.claim("somebody else", LONG))
     assert (holder.event, holder.attempts) == ("A", 2)
     with pytest.raises(BackendUnavailable, match="not known"):
-        await doomed
+        await late
     await until(over)
     with pytest.raises(LeaseLost):
         await call(scene.queue, scene.mine)
@@ -192,37 +192,13 @@ async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: A
     await scene.assert_rest("BC")
 
 
-@blocking
-@pytest.mark.parametrize("fault", APPLIED | NOT_APPLIED | TWICE)
-async def test_extend_says_that_it_does_not_know_and_may_be_repeated(scene: Any, fault: Any) -> None:
-    """Its end counts from the moment of the call, so it is not sent again by itself."""
-    break_it(scene, fault)
-    if fault in TWICE:
-        longer = await scene.queue.extend(scene.mine, 2 * LONG)
-    else:
-        with pytest.raises(BackendUnavailable, match="not known"):
-            await scene.queue.extend(scene.mine, 2 * LONG)
-        longer = await scene.queue.extend(scene.mine, 2 * LONG)
-    assert longer.token == scene.mine.token
-    assert 50 < (longer.expires_at - scene.mine.expires_at).total_seconds() < 75
-    await scene.queue.ack(longer)
-    await scene.assert_rest("BC")
-
-
-@blocking
-@pytest.mark.parametrize("fault", CERTAIN)
-async def test_extend_survives_what_is_certain(scene: Any, fault: Any) -> None:
-    break_it(scene, fault)
-    await scene.queue.ack(await scene.queue.extend(scene.mine, LONG))
-    assert scene.server.pending == 0
-    await scene.assert_rest("BC")
-
-
-@blocking
-async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(scene: Any) -> None:
+@faults("late")
+async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(
+    scene: Any, fault: Any
+) -> None:
     """It comes back by itself, like any lease that nobody received; nothing is skipped."""
     await scene.queue.nack(scene.mine)
-    over = break_it(scene, *LATE)
+    over = await break_it(scene, fault)
     lease = await scene.queue.get("me", 0.5)
     await scene.queue.ack(lease)
     await until(over)
@@ -234,50 +210,58 @@ async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_
     await scene.assert_rest("C")
 
 
-@blocking
 @pytest.mark.parametrize("dedup_id", [None, "of-the-callers-own"])
+@pytest.mark.parametrize("refilled", [False, True])
+@servers()
 async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
-    queue: Queue, relay: Any, dedup_id: Any
+    queue: Any, server: Any, dedup_id: Any, refilled: Any
 ) -> None:
-    """The second try comes late: the message was claimed and acked in between."""
+    """The second try comes late: the message was claimed and acked, and perhaps the id is in use again."""
     program = queue.transport._operations.core.publish("g", '"A"', 0, dedup_id)
     first = next(program)
-    relay.fail(lose)
+    server.lose_answers()
     with pytest.raises(Unanswered) as lost:
         await queue.call(queue.transport._executor.execute, first)
     assert [event for _, event in await queue.drain()] == ["A"]
-    pause = program.throw(lost.value)
-    assert pause.seconds < 1
-    again = program.send(None)
+    if refilled:
+        assert await queue.publish("g", "B", dedup_id=dedup_id) == 2
+    again = program.throw(lost.value)
+    if again is not first:  # a pause
+        assert again.seconds < 1
+        again = program.send(None)
     assert again is first
     question = program.send(await queue.call(queue.transport._executor.execute, again))
     assert question.operation is FINISHED
     with pytest.raises(StopIteration) as done:
         program.send(await queue.call(queue.transport._executor.execute, question))
     assert done.value.value == 1
-    assert await queue.drain() == []
+    assert [event for _, event in await queue.drain()] == ["B"] * refilled
 
 
-@blocking
-async def test_any_number_of_lost_answers_is_survived_within_the_deadline(scene: Any) -> None:
-    scene.server.fail(lose, 4)
+@servers()
+async def test_any_number_of_lost_answers_and_refusals_is_survived_within_the_deadline(scene: Any) -> None:
+    scene.server.lose_answers(4)
     await scene.queue.publish("g", "D")
-    scene.server.fail(busy, 20)
+    scene.server.lose_answers(4)
     await scene.queue.extend(scene.mine, LONG)
-    assert scene.server.pending == 0
+    scene.server.refuse(6)
     await scene.queue.nack(scene.mine)
+    assert scene.server.pending == 0
     await scene.assert_rest("ABCD")
 
 
-async def test_the_deadline_ends_with_what_is_known(queues: Queues, scene: Any) -> None:
-    """First lost, then only busy: the error must not say that nothing was changed."""
+@servers()
+async def test_the_deadline_ends_with_what_is_known(queues: Any, scene: Any) -> None:
+    """First lost, then only refused: the error must not say that nothing was changed."""
     hasty = await queues.open(scene.queue.name, url=scene.server.url, retry_seconds=0.5)
-    scene.server.fail(lose)
-    scene.server.fail(busy, 1000)
-    with pytest.raises(BackendUnavailable, match=r"busy.*not known"):
+    scene.server.lose_answers()
+    scene.server.refuse(1000)
+    with pytest.raises(BackendUnavailable, match=rf"{scene.server.refusal}.*not known"):
         await hasty.publish("g", "D")
+    scene.server.clear()
+    scene.server.refuse(1000)
     began = time.monotonic()
-    with pytest.raises(BackendUnavailable, match=r"busy.*nothing was changed"):
+    with pytest.raises(BackendUnavailable, match=rf"{scene.server.refusal}.*nothing was changed"):
         await hasty.ack(scene.mine)
     assert 0.4 < time.monotonic() - began < 3
     scene.server.clear()

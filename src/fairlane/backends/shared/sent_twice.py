@@ -1,0 +1,124 @@
+"""The core of libSQL and rqlite, where a request may be applied although its answer is lost, and is then sent again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from fairlane.backends.shared.retry import Refused, delivered
+from fairlane.backends.stored import (
+    PUBLISH,
+    REVISION,
+    Call,
+    Operation,
+    ProcedureCore,
+    Rows,
+)
+from fairlane.contract import CLIENT_REVISION
+from fairlane.errors import LeaseLost, SchemaNotReady
+from fairlane.model import Lease, MessageStatus, Revision
+from fairlane.program import Program
+
+FINISHED = Operation("finished", ("seq",), looks=True)
+"""Which message a publish has made that was sent again after its message was finished."""
+
+EXISTS = Operation("exists", ("found",), looks=True)
+"""Whether the queue is there: libSQL and rqlite have no code of their own for a missing table."""
+
+MAX_BIGINT = 2**63 - 1
+_GENERATED = "fairlane:"
+_GENERATED_ID = re.compile(_GENERATED + "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""A dedup id that was made here, for a publish whose caller gave none. Nobody is shown it."""
+
+
+Statement: TypeAlias = tuple[str, Mapping[str, Any]]
+"""SQL and its arguments."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Several statements in one request: all of them are applied, or none. The answer is the rows of each.
+
+    Attributes:
+        reads: none of them changes anything.
+        ends: as that of a `Call`.
+    """
+
+    statements: tuple[Statement, ...]
+    reads: bool = False
+    ends: float | None = None
+
+
+class SentTwiceCore(ProcedureCore):
+    """The stored operations where a request may be applied although its answer was lost, and is then sent again.
+
+    So the client makes the token of a claim, and a claim that is sent again finds the lease that it has made. A publish
+    finds its message by its dedup id, or by the id of the call when the message is finished already: the queue
+    remembers the last 10,000. An extend sent twice extends twice, and its answer tells the true end. A fenced
+    operation names its message: a claim that arrives once more can lease another one under the same token.
+    """
+
+    client_tokens = True
+
+    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+        return self._answered(Call(operation, arguments or {}))
+
+    def _answered(self, request: Call) -> Program[Call, Rows, Rows]:
+        for _ in range(2):
+            try:
+                rows: Rows = yield from delivered(request, repeatable=request.operation.repeatable)
+                return rows
+            except Refused as refused:
+                error = refused.error
+            if not (yield from self._is_there(request)):
+                raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
+            # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
+        raise error
+
+    def revision(self) -> Program[Call, Rows, Revision | None]:
+        request = Call(REVISION, {})
+        for _ in range(2):
+            try:
+                # asked once at start-up, where operations.start does the waiting; else with the first operation
+                rows: Rows = yield from delivered(request, repeatable=True, seconds=0.0)
+            except Refused as refused:
+                error = refused.error
+            else:
+                return Revision(rows[0]["revision"], rows[0]["serves"]) if rows and rows[0]["revision"] else None
+            if not (yield from self._is_there(request)):
+                return None
+        raise error
+
+    def _is_there(self, refused: Call) -> Program[Call, Rows, bool]:
+        """Ask whether the queue exists: neither libSQL nor rqlite has a code for a missing table."""
+        rows: Rows = yield from delivered(Call(EXISTS, {}, refused.ends), repeatable=True)
+        return bool(rows[0]["found"])
+
+    def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Call, Rows, int]:
+        call_id = str(uuid4())
+        arguments = {
+            "p_group_id": group_id,
+            "p_event": payload,
+            "p_priority": priority,
+            "p_dedup_id": dedup_id or f"{_GENERATED}{call_id}",
+            "p_call_id": call_id,
+        }
+        rows = yield from self.call(PUBLISH, arguments)
+        if not rows:  # it was carried out before, and its message has been finished since
+            rows = yield from self.call(FINISHED, {"p_call_id": call_id})
+        return int(rows[0]["seq"]) if rows else 0  # 0: so many were finished since that even its seq is forgotten
+
+    def fence(self, lease: Lease[Any]) -> dict[str, Any]:
+        if lease.seq > MAX_BIGINT:
+            raise LeaseLost(lease.group_id, lease.seq)
+        return {**super().fence(lease), "p_seq": lease.seq}
+
+    def message_status(self, group_id: str, limit: int) -> Program[Call, Rows, list[MessageStatus]]:
+        messages = yield from super().message_status(group_id, limit)
+        return [
+            replace(message, dedup_id=None) if _GENERATED_ID.fullmatch(message.dedup_id or "") else message
+            for message in messages
+        ]

@@ -1,0 +1,292 @@
+"""Servers of libSQL and rqlite of which a test may break the next request that writes, and what can happen to it.
+
+Both backends send a request again when it was certainly not carried out, or when carrying it out twice does no harm; so
+both must survive the same faults.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from tests.backends.libsql import relay
+from tests.backends.libsql.relay import Relay
+from tests.harness.kits import Kit
+from tests.harness.kits.libsql import LibsqlKit
+from tests.harness.kits.rqlite import RqliteKit
+from tests.harness.proxy import Proxy
+from tests.servers import Server, rqlite
+from tests.servers.rqlite import Cluster
+
+Kind = Literal["certain", "applied", "not applied", "late", "twice"]
+"""Certainly not carried out; carried out, but the caller cannot know; not carried out, nor can the caller know that;
+carried out when nobody waits any more; carried out twice."""
+
+SLOW = 2.6
+"""Seconds that a slow answer takes: more than one request may."""
+
+OPTIONS = {"timeout": 6.0}
+"""Of the transports: 2 seconds for a request."""
+
+
+class Breakable(ABC):
+    """One server."""
+
+    backend: ClassVar[str]
+    refusal: ClassVar[str]
+    """What an error says of a server that refuses requests before it does anything."""
+
+    kit: Kit
+    url: str
+    """Where a transport finds it."""
+
+    @abstractmethod
+    def lose_answers(self, times: int = 1) -> None:
+        """Have the next writes carried out, and break the connection."""
+
+    @abstractmethod
+    def refuse(self, times: int, *, skip: int = 0) -> None:
+        """Refuse writes, before anything is done."""
+
+    @abstractmethod
+    def delay(self, seconds: float, *, after: bool) -> None:
+        """Let the next write wait, before it is carried out or `after` that; on rqlite it has its time from before."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Let nothing fail any more."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """How many failures are still to come: 0 proves that each took place."""
+
+    @property
+    @abstractmethod
+    def sent(self) -> int:
+        """How many requests have arrived so far."""
+
+
+class BreakableKit(RqliteKit):
+    """A cluster of one test's own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def url(self, queue: str) -> str:
+        return self.cluster.url
+
+    def drop(self, queue: str) -> None:
+        """Do nothing: the cluster goes with the test."""
+
+
+class BreakableRqlite(Breakable):
+    backend = "rqlite"
+    refusal = "no leader"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.kit = BreakableKit(cluster)
+        self.url = cluster.url
+
+    def lose_answers(self, times: int = 1) -> None:
+        self.cluster.faults.drop_answers(times, endpoint="execute")
+
+    def refuse(self, times: int, *, skip: int = 0) -> None:
+        self.cluster.faults.reply(503, "leader not found", times, endpoint="execute", skip=skip)
+
+    def delay(self, seconds: float, *, after: bool) -> None:
+        self.cluster.faults.slow(seconds, 1, after=after, endpoint="execute")
+
+    def clear(self) -> None:
+        self.cluster.faults.clear()
+
+    @property
+    def pending(self) -> int:
+        return self.cluster.faults.pending
+
+    @property
+    def sent(self) -> int:
+        return len(self.cluster.seen)
+
+
+class BreakableLibsql(Breakable):
+    backend = "libsql"
+    refusal = "busy"
+
+    def __init__(self, server: Server, between: Relay) -> None:
+        self.relay = between
+        self.kit = LibsqlKit()
+        self.kit.server_url = server.url
+        self.url = between.url
+
+    def lose_answers(self, times: int = 1) -> None:
+        self.relay.fail(relay.lose, times)
+
+    def refuse(self, times: int, *, skip: int = 0) -> None:
+        self.relay.fail(relay.busy, times, skip=skip)
+
+    def delay(self, seconds: float, *, after: bool) -> None:
+        self.relay.fail((relay.slow if after else relay.late)(seconds))
+
+    def clear(self) -> None:
+        self.relay.clear()
+
+    @property
+    def pending(self) -> int:
+        return self.relay.pending
+
+    @property
+    def sent(self) -> int:
+        return len(self.relay.seen)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong with the next request that writes.
+
+    Attributes:
+        arrange: gets the cluster, or the relay in front of the server.
+    """
+
+    backend: str
+    kind: Kind
+    name: str
+    arrange: Callable[[Any], object]
+
+    def happen(self, server: Breakable) -> None:
+        self.arrange(server.cluster if isinstance(server, BreakableRqlite) else server.relay)  # type: ignore[attr-defined]
+
+
+RQLITE: dict[Kind, dict[str, Callable[[Cluster], object]]] = {
+    "certain": {
+        "another leader": lambda cluster: cluster.change_leader(2),
+        "no leader for a moment": lambda cluster: cluster.lose_leader(0.3),
+        "the leader is down": lambda cluster: cluster.stop_node(cluster.leader or 0),
+        "a follower is down": lambda cluster: cluster.stop_node(2),
+        "the next leader's predecessor is down": lambda cluster: (cluster.change_leader(1), cluster.stop_node(0)),
+    },
+    "applied": {
+        "the answer is lost": lambda cluster: cluster.faults.drop_answers(1, endpoint="execute"),
+        "the leadership is lost, yet it is written": lambda cluster: cluster.faults.raft_error(1, applied=True),
+        "the answer comes too late": lambda cluster: cluster.faults.slow(SLOW, 1, after=True, endpoint="execute"),
+    },
+    "not applied": {
+        "the connection breaks first": lambda cluster: cluster.faults.refuse(1, endpoint="execute"),
+        "the leadership is lost, and nothing is written": lambda cluster: cluster.faults.raft_error(1),
+        "a proxy's 502": lambda cluster: cluster.faults.reply(502, "bad gateway", endpoint="execute"),
+        "a proxy's 503": lambda cluster: cluster.faults.reply(503, "upstream gone", endpoint="execute"),
+        "an error of the node": lambda cluster: cluster.faults.reply(500, "oops", endpoint="execute"),
+    },
+    "late": {"it arrives late": lambda cluster: cluster.faults.slow(SLOW, 1, endpoint="execute")},
+    "twice": {"it is applied twice": lambda cluster: cluster.faults.apply_twice(1, endpoint="execute")},
+}
+LIBSQL: dict[Kind, dict[str, relay.Fault]] = {
+    "certain": {"others write": relay.busy, "too many connections": relay.status(429)},
+    "applied": {
+        "the answer is lost": relay.lose,
+        "the answer comes too late": relay.slow(SLOW),
+        "the answer is garbage": relay.garbage,
+    },
+    "not applied": {
+        "the connection breaks first": relay.refuse,
+        "a proxy's 502": relay.status(502),
+        "an error of the server": relay.status(500),
+    },
+    "late": {"it arrives late": relay.late(SLOW)},
+    "twice": {"it is applied twice": relay.twice},
+}
+FAULTS = [
+    *(Fault("rqlite", kind, name, arrange) for kind, faults in RQLITE.items() for name, arrange in faults.items()),
+    *(
+        Fault("libsql", kind, name, lambda between, fault=fault: between.fail(fault))  # type: ignore[misc]
+        for kind, faults in LIBSQL.items()
+        for name, fault in faults.items()
+    ),
+]
+TWINS = {"rqlite": ("sync", "async"), "libsql": ("sync",)}
+"""The blocking twin of libSQL sends through the other one, and so stands for both."""
+
+MARKS = {"rqlite": (), "libsql": (pytest.mark.xdist_group("libsql-faults"),)}
+"""One sqld serves all of these tests."""
+
+
+def faults(*kinds: Kind) -> pytest.MarkDecorator:
+    """Run a test for every fault of these kinds, all without one, on both backends."""
+    cases = [
+        pytest.param(fault, twin, marks=MARKS[fault.backend], id=f"{fault.backend}-{twin}-{fault.name}")
+        for fault in FAULTS
+        if not kinds or fault.kind in kinds
+        for twin in TWINS[fault.backend]
+    ]
+    return pytest.mark.parametrize(("fault", "twin"), cases)
+
+
+def servers() -> pytest.MarkDecorator:
+    """Run a test on both backends without a fault of its own choice; `fault` only names the backend."""
+    cases = [
+        pytest.param(
+            Fault(backend, "certain", "", lambda server: None), twin, marks=MARKS[backend], id=f"{backend}-{twin}"
+        )
+        for backend, twins in TWINS.items()
+        for twin in twins
+    ]
+    return pytest.mark.parametrize(("fault", "twin"), cases)
+
+
+@contextmanager
+def breakable(backend: str, sqld: Callable[[], Server]) -> Iterator[Breakable]:
+    """A running server."""
+    if backend == "rqlite":
+        with rqlite.private(nodes=3, auth="worker:secret") as cluster:
+            yield BreakableRqlite(cluster)
+    else:
+        server = sqld()
+        with Relay(server.port) as between:
+            yield BreakableLibsql(server, between)
+
+
+@dataclass
+class Behind:
+    """A server behind a proxy that knows no protocol.
+
+    Attributes:
+        url: through the proxy.
+    """
+
+    backend: str
+    proxy: Proxy
+    url: str
+    kit: Kit
+
+
+@contextmanager
+def behind_a_proxy(backend: str, sqld: Callable[[], Server]) -> Iterator[Behind]:
+    """A running server, and a proxy in front of it."""
+    if backend == "rqlite":
+        with rqlite.private(nodes=1, auth="worker:secret") as cluster:
+            port = int(cluster.url.rpartition(":")[2])
+            with Proxy(port) as proxy:
+                url = cluster.url.replace(f":{port}", f":{proxy.port}")
+                yield Behind(backend, proxy, url, BreakableKit(cluster))
+    else:
+        server = sqld()
+        kit = LibsqlKit()
+        kit.server_url = server.url
+        with Proxy(server.port) as proxy:
+            yield Behind(backend, proxy, f"libsql+http://127.0.0.1:{proxy.port}", kit)
+
+
+def backends(*twins: str) -> pytest.MarkDecorator:
+    """Run a test on both backends, for these twins, both without one."""
+    cases = [
+        pytest.param(backend, twin, marks=MARKS[backend], id=f"{backend}-{twin}")
+        for backend in TWINS
+        for twin in twins or ("sync", "async")
+    ]
+    return pytest.mark.parametrize(("backend", "twin"), cases)
