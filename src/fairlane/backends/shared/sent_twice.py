@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from fairlane.backends.base import Claimed
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.stored import (
+    CLAIM,
+    EXTEND,
     PUBLISH,
     REVISION,
     Call,
     Operation,
     ProcedureCore,
     Rows,
+    claimed_in,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import LeaseLost, SchemaNotReady
-from fairlane.model import Lease, MessageStatus, Revision
+from fairlane.model import Lease, MessageStatus, Revision, instant
 from fairlane.program import Program
 
 FINISHED = Operation("finished", ("seq",), looks=True)
@@ -33,6 +38,9 @@ _GENERATED = "fairlane:"
 _GENERATED_ID = re.compile(_GENERATED + "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A dedup id that was made here, for a publish whose caller gave none. Nobody is shown it."""
 
+
+CLAIMS = 3
+"""How often a claim is tried whose lease comes back when it is over."""
 
 Statement: TypeAlias = tuple[str, Mapping[str, Any]]
 """SQL and its arguments."""
@@ -110,6 +118,37 @@ class SentTwiceCore(ProcedureCore):
         if not rows:  # it was carried out before, and its message has been finished since
             rows = yield from self.call(FINISHED, {"p_call_id": call_id})
         return int(rows[0]["seq"]) if rows else 0  # 0: so many were finished since that even its seq is forgotten
+
+    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
+        """Lease a message, and see to it that at least half of the lease is left when the caller gets it.
+
+        rqlite gives a request its time when it arrives. One that waits behind other writes, or whose answer is late,
+        may come back with a lease that is over. It is extended then, or, if somebody else has the group by now, another
+        message is claimed.
+        """
+        ends: float | None = None
+        for _ in range(CLAIMS):
+            arguments = self.claim_arguments(worker_id, visibility, min_priority)
+            request, began = Call(CLAIM, arguments, ends), time.monotonic()
+            claimed = claimed_in((yield from self._answered(request)))
+            if claimed is None or time.monotonic() - began < visibility / 2:
+                break
+            ends = request.ends
+            claimed = yield from self._extended(claimed, visibility, ends)
+            if claimed is not None:
+                break
+        return claimed
+
+    def _extended(self, claimed: Claimed, visibility: float, ends: float | None) -> Program[Call, Rows, Claimed | None]:
+        """Let a lease begin anew; return None if somebody else has the group."""
+        arguments = {
+            "p_group_id": claimed.group_id,
+            "p_token": claimed.token,
+            "p_seq": claimed.seq,
+            "p_visibility": visibility,
+        }
+        rows = yield from self._answered(Call(EXTEND, arguments, ends))
+        return claimed._replace(expires_at=instant(rows[0]["expires_at"])) if rows else None
 
     def fence(self, lease: Lease[Any]) -> dict[str, Any]:
         if lease.seq > MAX_BIGINT:

@@ -1,0 +1,54 @@
+"""A claim that waits, behind other writes or for its answer: what comes back is a lease that still runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlane import Lease
+from tests.backends.shared.breakable import servers
+from tests.harness import LONG, eventually
+from tests.harness.queues import in_thread
+
+SHORT = 0.6
+WAIT = 1.2
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["for its turn", "for its answer"])
+@servers()
+async def test_a_claim_that_waited_comes_back_with_a_lease_that_runs(queue: Any, server: Any, after: bool) -> None:
+    """Guards against a worker that handles a message which is claimable again when it begins."""
+    await queue.publish("g", 1)
+    server.delay(WAIT, after=after)
+    lease: Lease[Any] = await queue.claim("w", SHORT)
+    assert server.pending == 0
+    assert (lease.expires_at - await in_thread(queue.kit.now, queue.name)).total_seconds() > SHORT / 3
+    assert lease.attempts == 1
+    await queue.ack(lease)
+    assert await queue.leftovers() == {}
+
+
+@servers()
+async def test_a_claim_whose_lease_was_over_and_taken_gets_another_message(queue: Any, server: Any) -> None:
+    await queue.publish("first", 1)
+    await queue.publish("second", 2)
+    other = await queue.another()
+    server.delay(WAIT, after=True)
+    late = asyncio.ensure_future(queue.claim("w", SHORT))
+    await eventually(lambda: not server.pending)
+    held = await eventually(lambda: _claimed(other, "first"))
+    lease = await late
+    assert (held.group_id, lease.group_id) == ("first", "second")
+    await queue.ack(held)
+    await queue.ack(lease)
+
+
+async def _claimed(queue: Any, group_id: str) -> Lease[Any] | None:
+    """Claim, and put back what is not of this group."""
+    lease: Lease[Any] | None = await queue.claim("other", LONG)
+    if lease is not None and lease.group_id != group_id:
+        await queue.nack(lease)
+        return None
+    return lease
