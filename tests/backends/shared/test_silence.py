@@ -1,0 +1,236 @@
+"""Servers that say nothing, close idle connections or are slow: every call ends in time, and says what is known."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import fairlane
+from fairlane import BackendUnavailable
+from tests.backends.shared.breakable import backends, behind_a_proxy
+from tests.harness import LONG, Queues, eventually
+from tests.harness.queues import in_thread
+
+TIMEOUT = 1.5
+SLACK = 3.0
+"""What a busy machine may add."""
+
+
+@pytest.fixture
+def behind(backend: Any, servers: Any) -> Any:
+    with behind_a_proxy(backend, lambda: servers("sqld")) as made:
+        yield made
+
+
+@pytest.fixture
+async def queues(behind: Any, twin: Any, folder: Any) -> Any:
+    made = Queues(behind.kit, twin, folder)
+    yield made
+    behind.proxy.cut()  # what was held back is of no interest any more
+    behind.proxy.resume()
+    await made.close()
+
+
+@pytest.fixture
+async def queue(queues: Any, behind: Any) -> Any:
+    return await queues.make(url=behind.url, timeout=TIMEOUT)
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> Any:
+        return time.monotonic() - self._began
+
+
+CALLS = {
+    "publish": lambda queue, lease: queue.publish("g", 2),
+    "claim": lambda queue, lease: queue.claim("w", LONG),
+    "ack": lambda queue, lease: queue.ack(lease),
+    "nack": lambda queue, lease: queue.nack(lease),
+    "extend": lambda queue, lease: queue.extend(lease, LONG),
+    "look": lambda queue, lease: queue.status(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@backends()
+async def test_every_call_on_a_silent_server_ends_within_the_timeout(queue: Any, behind: Any, call: Any) -> None:
+    """Guards against a worker that waits for ever for a server that keeps the connection open and says nothing."""
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    behind.proxy.silence()
+    watch = Stopwatch()
+    with pytest.raises(BackendUnavailable, match="not known"):
+        await CALLS[call](queue, lease)
+    assert watch.seconds < TIMEOUT + SLACK
+
+
+@backends()
+async def test_a_call_after_the_silence_works_again(queue: Any, behind: Any) -> None:
+    behind.proxy.silence()
+    with pytest.raises(BackendUnavailable):
+        await queue.publish("g", 1, dedup_id="d")
+    behind.proxy.resume()
+    await queue.publish("g", 1, dedup_id="d")
+    assert [row.event for row in await queue.messages("g")] == [1]
+
+
+@backends()
+async def test_many_calls_at_once_end_within_the_timeout_too(queue: Any, behind: Any) -> None:
+    """Those that wait for others of the same transport have a timeout of their own."""
+    behind.proxy.silence()
+    watch = Stopwatch()
+    failures = await asyncio.gather(*(queue.publish("g", n) for n in range(20)), return_exceptions=True)
+    assert {type(each) for each in failures} == {BackendUnavailable}
+    assert watch.seconds < TIMEOUT + SLACK
+
+
+@backends()
+async def test_connecting_to_a_silent_server_ends_within_the_startup_timeout(
+    queue: Any, behind: Any, twin: Any
+) -> None:
+    behind.proxy.silence()
+    watch = Stopwatch()
+    connecting = (
+        in_thread(fairlane.connect, behind.url, queue.name, startup_timeout=1.0)
+        if twin == "sync"
+        else fairlane.connect_async(behind.url, queue.name, startup_timeout=1.0)
+    )
+    with pytest.raises(BackendUnavailable):
+        await connecting
+    assert watch.seconds < 1.0 + SLACK
+
+
+@backends()
+async def test_close_does_not_wait_for_a_silent_server(queues: Any, queue: Any, behind: Any) -> None:
+    other = await queues.open(queue.name, url=behind.url)
+    await other.publish("g", 1)
+    behind.proxy.silence()
+    watch = Stopwatch()
+    await other.close()
+    assert watch.seconds < SLACK
+
+
+@backends("async")
+async def test_a_cancelled_call_ends_at_once(queues: Any, queue: Any, behind: Any) -> None:
+    patient = await queues.open(queue.name, url=behind.url)
+    await patient.publish("g", 1)
+    behind.proxy.silence()
+    watch = Stopwatch()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(patient.claim("w", LONG), 0.2)
+    assert watch.seconds < SLACK
+
+
+SILENT_PROGRAMS = {
+    "a cancelled call, and the end of the event loop": """
+async def main():
+    t = await fairlane.connect_async(url, queue)
+    await t.publish("g", 1)
+    silence()
+    try:
+        await asyncio.wait_for(t.claim("w", 30), 0.2)
+    except TimeoutError:
+        pass
+    finally:
+        began()
+asyncio.run(main())
+""",
+    "asyncio without close": """
+async def main():
+    t = await fairlane.connect_async(url, queue)
+    await t.publish("g", 1)
+    silence()
+    began()
+asyncio.run(main())
+""",
+    "blocking without close": """
+t = fairlane.connect(url, queue)
+t.publish("g", 1)
+silence()
+began()
+""",
+    "blocking without close, in use": """
+t = fairlane.connect(url, queue)
+t.publish("g", 1)
+silence()
+threading.Thread(target=lambda: t.claim("w", 30), daemon=True).start()
+time.sleep(0.2)
+began()
+""",
+}
+PROLOGUE = """
+import asyncio, sys, threading, time, fairlane
+url, queue = sys.argv[1:]
+def silence():
+    print("silence", flush=True)
+    sys.stdin.readline()
+def began():
+    print("began", flush=True)
+"""
+
+
+@pytest.mark.parametrize("program", SILENT_PROGRAMS)
+@backends("sync")
+async def test_a_process_ends_at_once_and_says_nothing_whatever_the_server_does(
+    queue: Any, behind: Any, program: Any
+) -> None:
+    command = [sys.executable, "-c", PROLOGUE + SILENT_PROGRAMS[program], behind.url, queue.name]
+
+    def run() -> Any:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **pipes) as process:
+            try:
+                assert process.stdout.readline() == "silence\n"
+                behind.proxy.silence()
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "began\n"
+                watch = Stopwatch()
+                _, errors = process.communicate(timeout=30)
+                return errors, watch.seconds, process.returncode
+            finally:
+                process.kill()
+
+    errors, seconds, code = await in_thread(run)
+    assert (errors, code) == ("", 0)
+    assert seconds < 2 * SLACK, "it waited for the server"
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("idle", ["the loop runs", "the loop is blocked"])
+@backends()
+async def test_a_connection_that_was_closed_while_idle_is_replaced_without_an_error(
+    queue: Any, behind: Any, twin: Any, reset: Any, idle: Any
+) -> None:
+    """An ack that may have been carried out is not sent again: so a dead connection must be found out before."""
+    for event in range(3):
+        await queue.publish("g", event)
+    lease = await queue.get()
+    await in_thread(behind.proxy.cut, reset=reset)
+    if idle == "the loop runs":
+        await asyncio.sleep(0.3)
+    else:
+        time.sleep(1.2)  # noqa: ASYNC251 - a worker that blocks its loop, with the connections of its transport
+    await queue.ack(lease)
+    await eventually(lambda: behind.proxy.accepted > 1)
+    assert (await queue.get()).event == 1
+
+
+@backends()
+async def test_a_refused_connection_says_that_nothing_was_changed(queue: Any, behind: Any) -> None:
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    hasty = await queue.another(url=behind.url, timeout=TIMEOUT, retry_seconds=0.2)
+    behind.proxy.close()
+    await asyncio.sleep(0.3)  # for the end of the old connection to arrive; a request before that is in doubt
+    with pytest.raises(BackendUnavailable, match="nothing was changed"):
+        await hasty.ack(lease)
