@@ -66,7 +66,7 @@ async def test_connections_are_not_shared_with_forked_children(queue: Queue) -> 
 
 
 @pytest.mark.twins("async")
-@pytest.mark.backends("sqlite", "postgres", "libsql", "rqlite", "sqs")  # pymongo and redis keep to their loop
+@pytest.mark.backends("sqlite", "postgres", "libsql", "rqlite", "sqs", "mongo")
 async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(queue: Queue) -> None:
     transport = queue.transport
     await queue.publish("g", 1)

@@ -63,6 +63,7 @@ def test_errors_are_told_apart_by_their_codes() -> None:
     for code in ("InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "com.amazon#ExpiredTokenException"):
         assert isinstance(translate(refused(code, 403), "host"), AuthenticationFailed)
     assert isinstance(translate(NoCredentialsError(), "host"), AuthenticationFailed)
+    assert "sqs:SendMessage" in str(translate(refused("AccessDenied", 403), "host"))
     unreachable = EndpointConnectionError(endpoint_url="http://host")
     for error, uncertain in (
         (refused("InternalError", 500), True),

@@ -20,8 +20,8 @@ from fairlane.backends.sqs.options import OPTIONS
 from fairlane.errors import ConfigurationError
 from fairlane.urls import parse_url
 
-CONNECT_SECONDS = 5
-ANSWER_SECONDS = 20
+CONNECT_SECONDS = 5.0
+"""For which a connection is waited for, or a quarter of what a request may take."""
 
 _REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 USUAL = "sqs://region/, sqs://key:secret@region/ or sqs://key:secret@region/?endpoint=http://host:port"
@@ -34,6 +34,7 @@ class Address:
     region: str
     endpoint: str | None
     max_connections: int
+    timeout: float
     credentials: tuple[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -62,8 +63,15 @@ def parse(url: str, options: Mapping[str, Any]) -> Address:
     return Address(region, credentials=credentials, **read_options("sqs", OPTIONS, url, options))
 
 
-def client_arguments(address: Address, config: Any) -> dict[str, Any]:
-    """Return what a client of boto3 or aiobotocore is made with; `config` is the class of its settings."""
+def client_arguments(address: Address, config: Any, seconds: float) -> dict[str, Any]:
+    """Return what a client of boto3 or aiobotocore is made with.
+
+    Args:
+        address: where.
+        config: the class of its settings.
+        seconds: how long a request may take.
+    """
+    connecting = min(CONNECT_SECONDS, seconds / 4)
     key, secret = address.credentials or (None, None)
     return {
         "region_name": address.region,
@@ -71,8 +79,8 @@ def client_arguments(address: Address, config: Any) -> dict[str, Any]:
         "aws_access_key_id": key,
         "aws_secret_access_key": secret,
         "config": config(
-            connect_timeout=CONNECT_SECONDS,
-            read_timeout=ANSWER_SECONDS,
+            connect_timeout=connecting,
+            read_timeout=seconds - connecting,
             max_pool_connections=address.max_connections,
             # programs repeat what may be repeated; a delete or a change of visibility may not
             retries={"total_max_attempts": 1},

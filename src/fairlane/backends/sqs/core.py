@@ -55,20 +55,24 @@ class SqsCore(Core[Request, Answer]):
 
     def revision(self) -> Steps[Revision | None]:
         try:
-            found = yield from _asked("get_queue_url", {"QueueName": wire.queue_name(self.queue)})
-            self._url = found["QueueUrl"]
-            tags = (yield from _asked("list_queue_tags", {"QueueUrl": self._url})).get("Tags", {})
+            where = Request("get_queue_url", {"QueueName": wire.queue_name(self.queue)}, self.ends)
+            self._url = (yield from _asked(where))["QueueUrl"]
+            tagged = yield from _asked(Request("list_queue_tags", {"QueueUrl": self._url}, where.ends))
         except ClientError as error:
             if code_of(error) in MISSING:
                 return None
             raise
+        tags = tagged.get("Tags", {})
         revision = tags.get(wire.REVISION)
         return Revision(revision, tags.get(wire.SERVES, revision)) if revision else None
 
-    def _send(self, operation: str, arguments: dict[str, Any], *, repeatable: bool = True) -> Steps[Answer]:
+    def _request(self, operation: str, arguments: dict[str, Any], ends: float | None = None) -> Request:
+        return Request(operation, {"QueueUrl": self._url, **arguments}, ends)
+
+    def _send(self, request: Request, *, repeatable: bool = True) -> Steps[Answer]:
         """Send a request about the queue."""
         try:
-            return (yield from _asked(operation, {"QueueUrl": self._url, **arguments}, repeatable=repeatable))
+            return (yield from _asked(request, repeatable=repeatable))
         except ClientError as error:
             if code_of(error) in MISSING:
                 raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
@@ -84,18 +88,20 @@ class SqsCore(Core[Request, Answer]):
         }
         if attributes := wire.group_attributes(group_id, group):
             arguments["MessageAttributes"] = attributes
+        request = self._request("send_message", arguments)
         try:
-            answer = yield from self._send("send_message", arguments)
+            answer = yield from self._send(request)
         except ClientError as error:
             if code_of(error) in REFUSED or status_of(error) == 413:
-                yield from self._refuse_large(arguments, error)
+                yield from self._refuse_large(request, error)
             raise
         return int(answer["SequenceNumber"])
 
-    def _refuse_large(self, arguments: dict[str, Any], error: ClientError) -> Steps[None]:
+    def _refuse_large(self, refused: Request, error: ClientError) -> Steps[None]:
         """Raise `EventTooLarge` if the queue says that this is why it refused a message."""
-        size = wire.size_of(arguments)
-        answer = yield from self._send("get_queue_attributes", {"AttributeNames": ["All"]})
+        size = wire.size_of(refused.arguments)
+        asking = self._request("get_queue_attributes", {"AttributeNames": ["All"]}, refused.ends)
+        answer = yield from self._send(asking)
         limit = int(answer.get("Attributes", {}).get("MaximumMessageSize", 0)) or None
         if limit is None or size > limit:
             raise EventTooLarge(size, limit) from error
@@ -111,7 +117,8 @@ class SqsCore(Core[Request, Answer]):
             "MessageAttributeNames": [wire.GROUP],
             "ReceiveRequestAttemptId": uuid4().hex,
         }
-        messages = (yield from self._send("receive_message", arguments)).get("Messages") or ()
+        answer = yield from self._send(self._request("receive_message", arguments))
+        messages = answer.get("Messages") or ()
         if not messages:
             return None
         message = messages[0]
@@ -157,14 +164,14 @@ class SqsCore(Core[Request, Answer]):
     def _fenced(self, lease: Lease[Any], operation: str, arguments: dict[str, Any]) -> Steps[None]:
         """Send a request that SQS carries out only for the newest receipt handle of a message in flight."""
         try:
-            yield from self._send(operation, arguments, repeatable=False)
+            yield from self._send(self._request(operation, arguments), repeatable=False)
         except ClientError as error:
             if code_of(error) in LOST:
                 raise LeaseLost(lease.group_id, lease.seq) from error
             raise
 
     def queue_status(self) -> Steps[QueueStatus]:
-        answer = yield from self._send("get_queue_attributes", {"AttributeNames": list(_COUNTS)})
+        answer = yield from self._send(self._request("get_queue_attributes", {"AttributeNames": list(_COUNTS)}))
         waiting, hidden, delayed = (int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)
         return QueueStatus(self.queue, None, None, hidden, None, waiting + hidden + delayed, None)
 
@@ -179,6 +186,6 @@ class SqsCore(Core[Request, Answer]):
         )
 
 
-def _asked(operation: str, arguments: dict[str, Any], *, repeatable: bool = True) -> Steps[Answer]:
+def _asked(request: Request, *, repeatable: bool = True) -> Steps[Answer]:
     """Send a request; send it again if nothing was done, or if it is `repeatable`, since SQS does it only once then."""
-    return delivered(Request(operation, arguments), repeatable=repeatable)
+    return delivered(request, repeatable=repeatable)

@@ -66,7 +66,8 @@ def translate(error: Exception, host: str) -> FairlaneError | Unanswered | None:
     if code in _CREDENTIALS:
         return AuthenticationFailed("sqs", host)
     if code in _RIGHTS:
-        return AuthenticationFailed("sqs", host, "the user lacks a right that this call needs")
+        right = getattr(error, "operation_name", "do this")
+        return AuthenticationFailed("sqs", host, f"the user may not sqs:{right}, or not use the queue's key")
     if isinstance(error, _NO_CREDENTIALS):
         return AuthenticationFailed("sqs", host, "no credentials were found: put them into the URL, or set up AWS's")
     if code in _BUSY:
@@ -74,9 +75,11 @@ def translate(error: Exception, host: str) -> FairlaneError | Unanswered | None:
     if code and status_of(error) >= 500:
         return _unanswered(host, f"it answered {status_of(error)} ({code})")
     if isinstance(error, _NOT_SENT):
-        return _unanswered(host, type(error).__name__, uncertain=False)
-    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError | TimeoutError | ConnectionError):
-        return _unanswered(host, type(error).__name__)
+        return _unanswered(host, "the connection failed", uncertain=False)
+    if isinstance(error, exceptions.ReadTimeoutError | TimeoutError):
+        return _unanswered(host, "it did not answer in time")
+    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError | ConnectionError):
+        return _unanswered(host, "the connection broke before it answered")
     if isinstance(error, ResponseParserError):
         return _unanswered(host, "it does not answer as SQS does")
     return None

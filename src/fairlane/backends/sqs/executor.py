@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any, Self
 
 import boto3
@@ -13,113 +14,156 @@ from botocore.config import Config
 
 from fairlane.backends.base import translated
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.loops import OwnerLoop, PerLoop
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.sqs.address import Address, client_arguments, parse
-from fairlane.backends.sqs.errors import translate
+from fairlane.backends.sqs.errors import RETRY_SECONDS, translate
 from fairlane.backends.sqs.options import OPTIONS
-from fairlane.backends.sqs.wire import Answer, Request
+from fairlane.backends.sqs.wire import Answer, AsyncClient, Client, Request
 from fairlane.errors import ConfigurationError
 
+SHORTEST = 0.2
+"""Seconds that a request gets, however late it is."""
 
-def make_client(address: Address) -> Any:
-    """Return a client of boto3; it connects when it is first used."""
+
+def make_client(address: Address, seconds: float | None = None, session: Any = None) -> Any:
+    """Return a client of boto3, whose requests may take so long; it connects when it is first used."""
     # a session of our own: the default one may not be used by several threads while it makes clients
-    return boto3.session.Session().client("sqs", **client_arguments(address, Config))
+    session = session or boto3.session.Session()
+    return session.client("sqs", **client_arguments(address, Config, seconds or address.timeout))
 
 
-class _Executor(forks.ForkAware):
-    """What both executors share: a client, ours or the application's, and where it leads."""
+def _left(request: Request, timeout: float) -> float:
+    """Return how long a request may take."""
+    now = time.monotonic()
+    if request.ends is None:
+        request.ends = now + timeout
+    return max(SHORTEST, request.ends - now)
 
-    def __init__(self, address: Address | None, client: Any, host: str) -> None:
+
+def _check(client: Any) -> str:
+    """Return where a client of the application leads."""
+    if not callable(getattr(client, "receive_message", None)):
+        raise ConfigurationError(f"this is no client of SQS: {type(client).__name__}")
+    return str(client.meta.endpoint_url).partition("://")[2]
+
+
+class SqsExecutor(forks.ForkAware):
+    """Carries requests with clients of boto3, which many threads may use.
+
+    How long a request may take is fixed for a client. So there is one for calls that have all their time before them,
+    and others for what must end sooner, as at the start: each has half the time of the one before.
+    """
+
+    def __init__(self, address: Address | None, client: Client | None, host: str) -> None:
         self._address = address
-        self._client = client
+        self._given = client
+        self._clients: dict[float, Any] = {}
+        self._session: Any = None  # the first client of a session takes 50 ms to make, each other one 3
+        self._lock = threading.Lock()
         self._translated = translated(lambda error: translate(error, host))
         if address is not None:
             forks.register(self)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make a client of our own with the first request."""
+        """Make clients of our own when they are needed."""
         address = parse(url, options)
         return cls(address, None, address.host)
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: Client, queue: str, **options: Any) -> Self:
         """Use the application's client; it should not repeat requests by itself."""
         read_options("sqs", OPTIONS, None, options)
-        if not callable(getattr(client, "receive_message", None)):
-            raise ConfigurationError(f"this is no client of SQS: {type(client).__name__}")
-        return cls(None, client, str(client.meta.endpoint_url).partition("://")[2])
-
-    def after_fork_in_child(self) -> object:
-        """Begin anew, in a forked child."""
-        left, self._client = self._client, None
-        return left
-
-
-class SqsExecutor(_Executor):
-    """Carries requests with a client of boto3, which many threads may use."""
-
-    def __init__(self, address: Address | None, client: Any, host: str) -> None:
-        super().__init__(address, client, host)
-        self._lock = threading.Lock()
+        return cls(None, client, _check(client))
 
     def execute(self, request: Request) -> Answer:
         """Carry out one request."""
         with self._translated:
-            answer: Answer = getattr(self._connected(), request.operation)(**request.arguments)
+            client = self._given if self._address is None else self._client(self._address, request)
+            answer: Answer = getattr(client, request.operation)(**request.arguments)
             return answer
 
-    def _connected(self) -> Any:
-        if self._client is None:
+    def _client(self, address: Address, request: Request) -> Any:
+        left = _left(request, address.timeout)
+        seconds = address.timeout - RETRY_SECONDS  # so that a request that failed at once can be sent again
+        while seconds > left and seconds > SHORTEST:
+            seconds /= 2
+        if seconds not in self._clients:
             with self._lock:
-                if self._client is None:
-                    assert self._address is not None
-                    self._client = make_client(self._address)
-        return self._client
+                if seconds not in self._clients:
+                    self._session = self._session or boto3.session.Session()
+                    self._clients[seconds] = make_client(address, seconds, self._session)
+        return self._clients[seconds]
 
     def after_fork_in_child(self) -> object:
         """Begin anew, with a lock that nobody holds."""
-        self._lock = threading.Lock()
-        return super().after_fork_in_child()
+        left = self._clients, self._session
+        self._clients, self._session, self._lock = {}, None, threading.Lock()
+        return left
 
     def close(self) -> None:
-        """Close the client if it is ours."""
-        if self._address is not None and self._client is not None:
-            self._client.close()
+        """Close the clients that are ours."""
+        while self._clients:
+            self._clients.popitem()[1].close()
 
 
-class AsyncSqsExecutor(_Executor):
-    """Carries requests with a client of aiobotocore, which many tasks of one event loop may use."""
+class AsyncSqsExecutor(forks.ForkAware):
+    """Carries requests with clients of aiobotocore, one for each event loop; many tasks may use it."""
 
-    def __init__(self, address: Address | None, client: Any, host: str) -> None:
-        super().__init__(address, client, host)
-        self._lock = asyncio.Lock()
-        self._context: Any = None
+    def __init__(self, address: Address | None, client: AsyncClient | None, host: str) -> None:
+        self._address = address
+        self._given = client
+        self._owner = OwnerLoop("sqs", "a client of aiobotocore")
+        self._own = PerLoop(self._opened, _closed)
+        self._translated = translated(lambda error: translate(error, host))
+        if address is not None:
+            forks.register(self)
+
+    @classmethod
+    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+        """Make clients of our own when they are needed."""
+        address = parse(url, options)
+        return cls(address, None, address.host)
+
+    @classmethod
+    def from_client(cls, client: AsyncClient, queue: str, **options: Any) -> Self:
+        """Use the application's client; it should not repeat requests by itself."""
+        read_options("sqs", OPTIONS, None, options)
+        return cls(None, client, _check(client))
 
     async def execute(self, request: Request) -> Answer:
         """Carry out one request."""
+        if self._address is None:
+            self._owner.check()
         with self._translated:
-            client = self._client or await self._connected()
-            answer: Answer = await getattr(client, request.operation)(**request.arguments)
-            return answer
+            client = self._given if self._address is None else (await self._own.client()).client
+            async with asyncio.timeout(None if self._address is None else _left(request, self._address.timeout)):
+                answer: Answer = await getattr(client, request.operation)(**request.arguments)
+                return answer
 
-    async def _connected(self) -> Any:
-        async with self._lock:
-            if self._client is None:
-                assert self._address is not None
-                context = AioSession().create_client("sqs", **client_arguments(self._address, AioConfig))
-                self._client = await context.__aenter__()
-                self._context = context
-        return self._client
+    async def _opened(self) -> _Opened:
+        assert self._address is not None
+        arguments = client_arguments(self._address, AioConfig, self._address.timeout)
+        context = AioSession().create_client("sqs", **arguments)
+        return _Opened(context, await context.__aenter__())
 
     def after_fork_in_child(self) -> object:
-        """Begin anew, with a lock that nobody holds."""
-        left = self._context, super().after_fork_in_child()
-        self._context, self._lock = None, asyncio.Lock()
-        return left
+        """Begin anew; see `forks`."""
+        return self._own.forget()
 
     async def close(self) -> None:
-        """Close the client if it is ours."""
-        if self._context is not None:
-            await self._context.__aexit__(None, None, None)
+        """Close the clients that are ours."""
+        await self._own.close()
+
+
+class _Opened:
+    """A client of aiobotocore, and what closes it."""
+
+    def __init__(self, context: Any, client: Any) -> None:
+        self.context = context
+        self.client = client
+
+
+async def _closed(opened: _Opened) -> None:
+    await opened.context.__aexit__(None, None, None)

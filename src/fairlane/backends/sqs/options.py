@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from typing_extensions import TypedDict
 
 from fairlane.backends.manifest import Option
-from fairlane.backends.shared.options import count
+from fairlane.backends.shared.options import count, seconds
 from fairlane.errors import ConfigurationError
 
 
@@ -16,6 +16,7 @@ class SqsOptions(TypedDict, total=False):
 
     endpoint: str
     max_connections: int
+    timeout: float
 
 
 def _endpoint(name: str, value: object) -> str:
@@ -43,5 +44,13 @@ OPTIONS = (
         default=50,
         unit="connections",
         doc="The most that are kept open.",
+    ),
+    Option(
+        "timeout",
+        seconds(3),
+        default=30.0,
+        unit="seconds",
+        doc="How long a call may take in all, 3 to 3,600; a claim may wait for a second. A client of the application "
+        "has its own: `connect_timeout` and `read_timeout` of its `Config`.",
     ),
 )

@@ -29,12 +29,17 @@ _PLAIN = re.compile(r"[!-~]{1,128}")
 _FORBIDDEN = re.compile("[\ufffe\uffff]")  # JSON text cannot hold the other characters that XML 1.0 forbids
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
-    """One call of the SQS API, by the client's name for it."""
+    """One call of the SQS API, by the client's name for it.
+
+    Attributes:
+        ends: by time.monotonic(), when its call must be over; the executor fills it in if nobody else has.
+    """
 
     operation: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    ends: float | None = field(default=None, compare=False)
 
 
 Answer: TypeAlias = Mapping[str, Any]
