@@ -18,6 +18,8 @@ FILES = {
             "procedures/postgres/sequence_lag.sql.j2",
             "procedures/postgres/publish.sql.j2",
             "procedures/postgres/drop_empty.sql.j2",
+            "procedures/postgres/reset_line.sql.j2",
+            "procedures/postgres/look_ahead.sql.j2",
             "procedures/postgres/claim.sql.j2",
             "procedures/postgres/ack.sql.j2",
             "procedures/postgres/nack.sql.j2",

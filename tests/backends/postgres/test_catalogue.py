@@ -111,5 +111,7 @@ def test_a_queue_of_the_longest_name_works(database: Database) -> None:
 def test_the_sequence_hands_out_one_number_at_a_time(database: Database) -> None:
     migrate.upgrade(database.url(), queue="counted")
     with database.connect() as connection:
-        ((cache,),) = connection.execute("select cache_size from pg_sequences where schemaname = 'counted'").fetchall()
+        ((cache,),) = connection.execute(
+            "select cache_size from pg_sequences where sequencename = 'message_seq' and schemaname = 'counted'"
+        ).fetchall()
     assert cache == 1

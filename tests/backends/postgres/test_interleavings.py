@@ -108,6 +108,7 @@ def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane)
     for number in range(20):
         worker.publish(f"full {number}")
     worker.rows("update @.groups set ready_at = 'epoch' where group_id like 'g_'")
+    worker.rows("select @.reset_line()")
     for _ in range(2000):
         worker.nack(worker.claim())
         if len(lane.groups) == 20:

@@ -48,7 +48,7 @@ MANIFEST = Manifest(
         sql_views=True,
         differences={
             5: "groups given back by two transactions within one microsecond go in either order",
-            7: "index entries of finished work stay until vacuum removes them, which an open transaction delays",
+            7: "a group served again and again keeps old row versions until vacuum, which an open transaction delays",
         },
     ),
 )

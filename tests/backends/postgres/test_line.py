@@ -1,0 +1,274 @@
+"""Where the line begins: it moves beyond what is finished, and hides nothing, whoever commits late."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from fairlane import migrate
+from tests.backends.postgres.sessions import Lane, Session
+
+
+def look(session: Session, times: int = 1) -> None:
+    for _ in range(times):
+        session.rows("select @.look_ahead()")
+
+
+def settled(lane: Lane) -> int:
+    """Return up to which number the line knows that messages are committed or never will be."""
+    return lane.one("select settled from @.line order by id desc limit 1")
+
+
+def churn(session: Session, cycles: int = 5) -> None:
+    for number in range(cycles):
+        session.publish(f"churn {number}")
+        session.ack(session.claim())
+
+
+def test_the_line_begins_after_what_is_finished(lane: Lane) -> None:
+    session = lane.session()
+    churn(session)
+    published = lane.one("select clock_timestamp()")
+    look(session, 2)
+    assert lane.one("select served[1] >= %s from @.line order by id desc limit 1", published)
+    assert settled(lane) == 5
+    session.publish("g")
+    look(session, 4)
+    assert session.claim().group_id == "g"
+
+
+@pytest.mark.parametrize("lane", ["0", "1", "always"], indirect=True)
+@pytest.mark.parametrize("served", [False, True], ids=["new", "served"])
+@pytest.mark.parametrize("priority", range(5))
+def test_the_line_never_begins_after_a_group_that_waits(lane: Lane, priority: int, served: bool) -> None:
+    session, other = lane.session(), lane.session()
+    session.publish("waits", priority=priority)
+    if served:
+        session.nack(session.claim())
+    for _ in range(3):
+        other.publish("busy", priority=4)
+        look(other, 2)
+    assert {session.claim(floor).group_id for floor in (priority,) for _ in range(2)} == {"waits", "busy"}
+
+
+def test_a_publisher_that_commits_late_is_not_passed_over(lane: Lane) -> None:
+    """It took its place before the looks, which see nothing of it."""
+    late, other = lane.session(), lane.session()
+    late.begin()
+    late.publish("late")
+    churn(other)
+    look(other, 4)
+    assert settled(lane) == 0
+    late.commit()
+    look(other, 4)
+    assert other.claim().group_id == "late"
+
+
+def test_a_publisher_that_begins_during_the_looks_and_commits_late_is_not_passed_over(lane: Lane) -> None:
+    late, other = lane.session(), lane.session()
+    look(other)
+    late.begin()
+    late.publish("late")
+    look(other, 4)
+    churn(other)
+    late.commit()
+    assert other.claim().group_id == "late"
+
+
+@pytest.mark.parametrize("how", ["transaction", "savepoint"])
+def test_a_claim_that_is_rolled_back_leaves_its_group_in_line(lane: Lane, how: str) -> None:
+    """Also when the claim itself has looked ahead, with the group out of its way."""
+    worker, other = lane.session(), lane.session()
+    worker.publish("g")
+    look(worker, 2)
+    worker.begin()
+    if how == "savepoint":
+        worker.rows("savepoint s")
+    assert worker.claim().group_id == "g"
+    look(worker)
+    look(other, 3)
+    worker.rows("rollback to savepoint s" if how == "savepoint" else "rollback")
+    if how == "savepoint":
+        worker.commit()
+    look(other, 3)
+    assert other.claim().group_id == "g"
+
+
+def test_an_ack_that_is_rolled_back_leaves_its_group_in_line(lane: Lane) -> None:
+    worker, other = lane.session(), lane.session()
+    worker.publish("g")
+    lease = worker.claim(visibility=0.001)
+    worker.begin()
+    worker.ack(lease)
+    look(other, 3)
+    worker.rollback()
+    look(other, 3)
+    assert other.claim().attempts == 2
+
+
+def test_of_two_that_look_at_once_one_does(lane: Lane) -> None:
+    first, second = lane.session(), lane.session()
+    churn(first)
+    before = lane.one("select max(id) from @.line")
+    first.begin()
+    look(first)
+    look(second, 3)
+    assert lane.one("select max(id) from @.line") == before
+    first.commit()
+    look(second)
+    assert lane.one("select max(id) from @.line") == before + 2
+
+
+def test_a_long_reader_of_the_tables_does_not_keep_the_line_back(lane: Lane) -> None:
+    """A dump holds locks on everything, and is the usual reason for an old snapshot."""
+    reader, session = lane.session(), lane.session()
+    with reader.transaction(isolation="repeatable read"):
+        reader.rows("select 1 from @.groups, @.messages, @.message_seq")
+        churn(session)
+        look(session, 3)
+        assert settled(lane) == 5
+
+
+@pytest.mark.parametrize("step", ["publish", "ack", "nack", "extend"])
+def test_nothing_is_placed_before_the_bound_when_the_clock_was_set_back(lane: Lane, step: str) -> None:
+    """Nobody looks there any more. The server's clock stands an hour before the bound; the head start is a second."""
+    session = lane.session()
+    session.publish("g")
+    session.publish("g")
+    lease = None if step == "publish" else session.claim()
+    look(session, 2)
+    lane.rows("select setval('@.line_bound', ((extract(epoch from now()) + 3600) * 1000000)::bigint)")
+    if step == "publish":
+        session.publish("new")
+    else:
+        getattr(session, step)(lease)
+    ahead = lane.one(
+        "select extract(epoch from g.ready_at) - b.last_value / 1000000.0 from @.groups as g, @.line_bound as b"
+        " where g.group_id = %s",
+        "new" if step == "publish" else "g",
+    )
+    assert ahead >= (-1 if step == "publish" else 0)
+
+
+def test_a_claim_notices_that_the_clock_was_set_back_and_new_groups_are_in_time_again(lane: Lane) -> None:
+    session = lane.session()
+    churn(session)
+    look(session, 3)
+    lane.rows("select setval('@.line_bound', ((extract(epoch from now()) + 3600) * 1000000)::bigint)")
+    for _ in range(2):
+        assert session.claim() is None
+    session.publish("g")
+    assert session.claim().group_id == "g"
+    assert lane.one("select to_timestamp(last_value / 1000000.0) <= clock_timestamp() from @.line_bound")
+
+
+def test_what_was_put_into_the_line_by_hand_is_found_after_a_reset_or_a_migration(lane: Lane) -> None:
+    session = lane.session()
+    session.publish("g")
+    session.nack(session.claim())
+    look(session, 3)
+    lane.rows("update @.groups set ready_at = '2001-01-01'")
+    assert session.claim() is None
+    session.rows("select @.reset_line()")
+    session.nack(session.claim())
+    look(session, 3)
+    lane.rows("update @.groups set ready_at = '2001-01-01'")
+    migrate.upgrade(lane.url, queue=lane.queue)
+    assert session.claim().group_id == "g"
+
+
+def test_a_migration_does_not_wait_for_somebody_who_looks_ahead(lane: Lane) -> None:
+    session = lane.session()
+    session.publish("g")
+    with session.transaction():
+        look(session)
+        migrate.upgrade(lane.url, queue=lane.queue)
+
+
+def test_a_message_with_a_smaller_number_that_is_committed_late_comes_before_later_ones(lane: Lane) -> None:
+    """The head is looked for from the last one on, but never beyond what is settled."""
+    slow, fast = lane.session(), lane.session()
+    fast.publish("g", '"first"')
+    slow.begin()
+    slow.publish("g", '"slow"')
+    fast.publish("g", '"fast"')
+    look(fast, 3)
+    for event in ("first", "fast"):
+        lease = fast.claim()
+        assert lease.event == event
+        fast.ack(lease)
+        look(fast, 3)
+    slow.commit()
+    fast.publish("g", '"last"')
+    look(fast, 3)
+    for event in ("slow", "last"):
+        lease = fast.claim()
+        assert lease.event == event
+        fast.ack(lease)
+    assert (lane.groups, lane.messages) == (set(), 0)
+
+
+def test_a_dump_in_the_middle_of_the_looks_restores_a_queue_that_hides_nothing(lane: Lane) -> None:
+    late, session = lane.session(), lane.session()
+    churn(session)
+    session.publish("waits")
+    look(session)
+    late.begin()
+    late.publish("late")
+    look(session, 2)
+    dump = subprocess.run(
+        ["pg_dump", "--schema", lane.queue, lane.url], check=True, capture_output=True, text=True
+    ).stdout
+    late.rollback()
+    session.publish("gone")
+    look(session, 4)
+    lane.rows(f"drop schema {lane.queue} cascade")
+    subprocess.run(
+        ["psql", "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", lane.url], check=True, input=dump, text=True
+    )
+    fresh = lane.session()
+    look(fresh, 4)
+    assert fresh.claim().group_id == "waits"
+    assert fresh.claim() is None
+    fresh.publish("new")
+    assert fresh.claim().group_id == "new"
+
+
+def cost(session: Session) -> int:
+    """Return the buffers of an empty claim."""
+    ((plan,),) = session.rows("explain (analyze, buffers, format json) select * from @.claim('w', 60)")
+    return plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+
+
+@pytest.mark.parametrize("kind", ["drained", "backlog"])
+def test_claims_do_not_get_dearer_behind_an_old_snapshot(lane: Lane, kind: str) -> None:
+    """Vacuum can remove nothing meanwhile, and claims would walk over all that is finished."""
+    session, reader = lane.session(), lane.session()
+    loop = """
+        do $$
+        declare v_lease record;
+        begin
+            for i in 1..500 loop
+                perform @.publish('g' || (i % 50), '1');
+                commit;
+                select * into v_lease from @.claim('w', 60);
+                commit;
+                perform @.ack(v_lease.group_id, v_lease.token);
+                commit;
+            end loop;
+        end
+        $$"""
+    if kind == "backlog":
+        for number in range(200):
+            session.publish(f"g{number % 50}")
+    session.rows(loop)
+    with reader.transaction(isolation="repeatable read"):
+        reader.rows("select count(*) from pg_class")
+        for _ in range(4):
+            session.rows(loop)
+        look(session, 2)
+        while lease := session.claim():
+            session.ack(lease)
+        look(session, 2)
+        assert cost(session) < 150
