@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -15,8 +15,8 @@ class Choices:
 
     Attributes:
         owner_role: owns everything: the migration sets this role first.
-        app_role: may execute the procedures, and nothing else.
-        reader_role: may read the views, and nothing else.
+        app_role: may execute the procedures, and nothing else. None keeps what the queue has, `none` is nobody.
+        reader_role: may read the views, and nothing else. None and `none` as above.
         head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400, or
             `always`: before every served group. None keeps what the queue has, 1 second for a new one.
     """
@@ -26,6 +26,10 @@ class Choices:
     app_role: str | None = None
     reader_role: str | None = None
     head_start: str | None = None
+
+
+NOBODY = "none"
+"""Instead of a role. PostgreSQL has no role of this name."""
 
 
 class SqlTarget(ABC):
@@ -59,6 +63,14 @@ class SqlTarget(ABC):
     @abstractmethod
     def settings_table(self) -> tuple[str, str | None]:
         """Return the table that clients read, and its schema."""
+
+    def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
+        """Return the script that applies the choices to a queue that is there already, None for nothing.
+
+        Args:
+            look: returns the rows of a query.
+        """
+        return None
 
     def begin(self, *, create: bool) -> str | None:
         """Return the statement that begins the transaction, None where the driver does so."""

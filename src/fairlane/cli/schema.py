@@ -31,10 +31,10 @@ OwnerRole = Annotated[
     str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: becomes the owner of everything.")
 ]
 AppRole = Annotated[
-    str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions, no more.")
+    str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions; none: nobody.")
 ]
 ReaderRole = Annotated[
-    str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views, no more.")
+    str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views; none: nobody.")
 ]
 HeadStart = Annotated[
     str | None,
@@ -83,8 +83,10 @@ def migrate(
         typer.echo(f"The queue {queue} is mended.")
     else:
         typer.echo(_outcome(queue, before, after))
-    if before == after is not None and any(options.values()):
-        typer.echo("Roles and --head-start count when a queue is made; those of this one stay as they are.", err=True)
+    if before == after is not None and (app_role or reader_role):
+        typer.echo("Its roles are as you named them.")
+    if before == after is not None and (head_start or owner_role):
+        typer.echo("--head-start and --owner-role count when a queue is made; this one stays as it is.", err=True)
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:

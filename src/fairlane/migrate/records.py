@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,11 +37,22 @@ class Records:
             self._render("recorded", revision=revision, serves=serves_of(step, revision))
 
     def tidy(self) -> None:
-        """After the last step, or without any: mend the queue; if it is gone, so is what the migrations made for it."""
+        """After the last step, or without any: mend the queue, and apply the choices to it.
+
+        If it is gone, so is what the migrations made for it.
+        """
         if self._removed:
             self._render("removed")
-        elif self._target.mends and self._connection is not None and self._is_there():
-            self._render("mended")
+        elif self._connection is not None and self._is_there():
+            if self._target.mends:
+                self._render("mended")
+            script = self._target.settled(self._look)
+            if script is not None:
+                self._execute(script)
+
+    def _look(self, query: str) -> Sequence[Sequence[Any]]:
+        assert self._connection is not None, "offline nobody asks"
+        return self._connection.exec_driver_sql(query).fetchall()
 
     def _is_there(self) -> bool:
         """Tell whether there is a queue to write to: a stamp may come before it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairlane.backends import MANIFESTS, manifest_of
 from fairlane.backends.manifest import Manifest
-from fairlane.backends.targets import Choices, Target
+from fairlane.backends.targets import NOBODY, Choices, Target
 from fairlane.contract import DEFAULT_HEAD_START, DEFAULT_QUEUE, check_head_start, check_queue
 from fairlane.errors import ConfigurationError
 from fairlane.urls import scheme_of
@@ -57,12 +57,16 @@ class Settings:
             "queue": self.choices.queue,
             "dialect": self.manifest.name,
             "owner_role": self.choices.owner_role,
-            "app_role": self.choices.app_role,
-            "reader_role": self.choices.reader_role,
+            "app_role": _somebody(self.choices.app_role),
+            "reader_role": _somebody(self.choices.reader_role),
             "head_start": self.choices.head_start or DEFAULT_HEAD_START,
             "revision": revision,
             "serves": serves,
         }
+
+
+def _somebody(role: str | None) -> str | None:
+    return None if role == NOBODY else role
 
 
 def from_arguments(arguments: Mapping[str, str], default_url: str | None) -> Settings:

@@ -11,6 +11,7 @@ import pytest
 import fairlane
 from fairlane import migrate
 from tests.backends.postgres.fresh import Database, fresh_database
+from tests.commands import fairlane as run_fairlane
 
 TABLES = ("messages", "groups", "settings", "alembic_version")
 VIEWS = ("queue_status", "group_status", "message_status")
@@ -133,3 +134,69 @@ def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Databas
 def test_an_owner_that_the_person_may_not_become_is_refused(database: Database) -> None:
     with pytest.raises(fairlane.AuthenticationFailed, match="permission denied to set role"):
         migrate.upgrade(database.url("stranger"), queue="foreign", owner_role=database.roles["owner"])
+
+
+@pytest.fixture
+def later() -> Iterator[Database]:
+    """A database with a queue `q` whose roles nobody has named."""
+    with fresh_database() as made:
+        migrate.upgrade(made.url("owner"), queue="q")
+        yield made
+
+
+def may(database: Database) -> dict[str, tuple[bool, bool]]:
+    """Who may call, and who may read."""
+    return {
+        role: (allowed(database, role, CALLS["claim"]), allowed(database, role, "select from q.queue_status"))
+        for role in ("app", "reader", "stranger")
+    }
+
+
+NOTHING, CALL, READ, BOTH = (False, False), (True, False), (False, True), (True, True)
+
+
+def test_roles_are_given_changed_and_taken_on_a_queue_that_is_there(later: Database) -> None:
+    """Guards against a migration that says that nothing was to be done, and against rights that nobody takes back."""
+    names, url = later.roles, later.url("owner")
+    assert may(later) == {"app": NOTHING, "reader": NOTHING, "stranger": NOTHING}
+    migrate.upgrade(url, queue="q", app_role=names["app"], reader_role=names["reader"])
+    assert may(later) == {"app": CALL, "reader": READ, "stranger": NOTHING}
+    migrate.upgrade(url, queue="q")
+    assert may(later) == {"app": CALL, "reader": READ, "stranger": NOTHING}, "what was not named was changed"
+    migrate.upgrade(url, queue="q", app_role=names["stranger"])
+    assert may(later) == {"app": NOTHING, "reader": READ, "stranger": CALL}
+    migrate.upgrade(url, queue="q", app_role=names["reader"])
+    assert may(later) == {"app": NOTHING, "reader": BOTH, "stranger": NOTHING}
+    migrate.upgrade(url, queue="q", reader_role="none")
+    assert may(later) == {"app": NOTHING, "reader": CALL, "stranger": NOTHING}
+    migrate.upgrade(url, queue="q", app_role="none")
+    assert may(later) == {"app": NOTHING, "reader": NOTHING, "stranger": NOTHING}
+    with later.connect() as connection:
+        settings = dict(connection.execute("select name, value from q.settings").fetchall())
+        schema = connection.execute("select nspacl::text from pg_namespace where nspname = 'q'").fetchone()
+    assert (settings["app_role"], settings["reader_role"]) == (None, None)
+    assert schema is None or all(names[role] not in str(schema[0]) for role in ("app", "reader", "stranger"))
+
+
+def test_a_role_that_was_dropped_meanwhile_holds_up_no_migration(later: Database) -> None:
+    with later.connect() as connection:
+        connection.execute("create role gone_" + later.name)
+        migrate.upgrade(later.url("owner"), queue="q", app_role=f"gone_{later.name}")
+        connection.execute(f"drop owned by gone_{later.name}")
+        connection.execute(f"drop role gone_{later.name}")
+    migrate.upgrade(later.url("owner"), queue="q")
+    migrate.upgrade(later.url("owner"), queue="q", app_role=later.roles["app"])
+    assert may(later)["app"] == CALL
+
+
+def test_whoever_is_not_the_owner_changes_no_roles(later: Database) -> None:
+    with pytest.raises(fairlane.AuthenticationFailed):
+        migrate.upgrade(later.url("stranger"), queue="q", app_role=later.roles["stranger"])
+    assert may(later)["stranger"] == NOTHING
+
+
+def test_the_command_line_says_that_roles_were_set(later: Database) -> None:
+    where = ("--url", later.url("owner"), "--queue", "q")
+    said = run_fairlane("migrate", *where, "--app-role", later.roles["app"]).ok()
+    assert "Its roles are as you named them." in said.out
+    assert may(later)["app"] == CALL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import psycopg
@@ -9,9 +10,9 @@ import psycopg
 from fairlane.backends.postgres.address import check_encoding, separated
 from fairlane.backends.postgres.errors import for_migration
 from fairlane.backends.postgres.sessions import Opening
-from fairlane.backends.targets import Choices, SqlTarget
+from fairlane.backends.targets import NOBODY, Choices, SqlTarget
 from fairlane.errors import ConfigurationError
-from fairlane.templates import render
+from fairlane.templates import ident, render
 from fairlane.urls import host_of
 
 
@@ -50,3 +51,16 @@ class PostgresTarget(SqlTarget):
         return render(
             "schema/postgres/namespace.sql.j2", queue=self._choices.queue, owner_role=self._choices.owner_role
         )
+
+    def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
+        """Return the grants to the roles that are chosen now or were before; see `roles.sql.j2`."""
+        queue = self._choices.queue
+        settings: dict[str, str | None] = {row[0]: row[1] for row in look(f"table {ident(queue)}.settings")}
+        there = {name for (name,) in look("select rolname from pg_catalog.pg_roles")}
+        roles = {}
+        for name, chosen in (("app_role", self._choices.app_role), ("reader_role", self._choices.reader_role)):
+            before = settings.get(name)
+            roles[name] = (before if before in there else None) if chosen is None else chosen
+        former = sorted({role for name in roles if (role := settings.get(name)) is not None})
+        roles = {name: None if role == NOBODY else role for name, role in roles.items()}
+        return render("schema/postgres/roles.sql.j2", queue=queue, former=former, **roles)
