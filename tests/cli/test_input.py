@@ -61,7 +61,7 @@ def test_numbers_that_a_float_holds_are_taken_as_they_are_written(here: Path) ->
     ):
         assert run(["publish", "--", event, event]) == 0
         with package.connect() as queue:
-            assert queue.inspect.messages(event)[0].event == float(event)
+            assert queue.inspect.messages(event)[0].event == json.loads(event)
 
 
 LOCALES = {

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fairlane import FairlaneError, QueueStatus, migrate
+from fairlane.backends import MANIFESTS
 from fairlane.cli.runner import run
 from fairlane.demo import Plan, Report, rehearse, stage
 from fairlane.demo.events import published
@@ -53,7 +54,7 @@ def children(pid: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (path / "cmdline").read_text()
+            command = (path / "cmdline").read_text(errors="replace")  # others' arguments need not be UTF-8
         except OSError:
             continue
         if parent == pid and "fairlane.demo.worker" in command:
@@ -110,7 +111,8 @@ def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], tempo
 def test_the_group_of_the_last_message_may_go_a_moment_after_it() -> None:
     """Guards against a look between two steps of the last ack, which some backends make in several."""
     looks = [QueueStatus("q", 1, 1, 0, 0, 1, 1.0), QueueStatus("q", 1, 1, 0, 0, 0, None), EMPTY]
-    queue: Any = SimpleNamespace(inspect=SimpleNamespace(queue=lambda: looks.pop(0)))
+    capabilities = MANIFESTS["mongo"].capabilities
+    queue: Any = SimpleNamespace(inspect=SimpleNamespace(queue=lambda: looks.pop(0)), capabilities=capabilities)
     report = Report("mongo", "q", "processes", 2, 1, 1)
     unused: Any = None
     course = stage._Course(Plan(), [], queue, unused, report, Nobody())
