@@ -54,7 +54,6 @@ class Capabilities:
         strict_ties: groups given back within one tick of the clock keep the order of these events.
         head_start: the DBA chooses how far new groups stand before served ones, with `head_start`.
         extend_after_expiry: a lease that ran out can be acked, given back or extended until somebody claims its group.
-        nack_ends_lease: a lease that was given back is refused from then on, not only when somebody claims its group.
         dedup_seconds: None: a `dedup_id` counts as long as its message is in the queue. Else: for so many seconds from
             the publish, whatever became of the message.
         transactional_publish: a publish can be part of the application's own transaction.
@@ -79,7 +78,6 @@ class Capabilities:
     strict_ties: bool = True
     head_start: bool = True
     extend_after_expiry: bool = True
-    nack_ends_lease: bool = True
     dedup_seconds: float | None = None
     transactional_publish: bool = False
     exact_counts: bool = True

@@ -136,10 +136,6 @@ class Machine(RuleBasedStateMachine):
                 self.wait(operation())
                 return True
             return False
-        if not self.caps.nack_ends_lease and lease == next(
-            old for old in reversed(self.leases) if old.group_id == lease.group_id
-        ):
-            return False  # given back, and not claimed since: the backend may take it or not
         try:
             self.wait(operation())
         except LeaseLost:

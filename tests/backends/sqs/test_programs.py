@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from fairlane import BackendUnavailable, EventTooLarge, Lease, LeaseLost, UnsupportedByBackend
 from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.backends.sqs import wire as sqs_wire
-from fairlane.backends.sqs.core import SqsCore
+from fairlane.backends.sqs.core import Recent, SqsCore
 from fairlane.program import run
 
 
@@ -108,3 +108,27 @@ def test_what_sqs_cannot_do_is_refused(core: Any) -> None:
     for program in (core.group_status(1), core.message_status("g", 1)):
         with pytest.raises(UnsupportedByBackend):
             run(program, Script())
+
+
+@pytest.mark.parametrize("late", [SqsCore.ack, lambda c, x: c.nack(x, 0), lambda c, x: c.extend(x, 30)])
+@pytest.mark.parametrize("first", [SqsCore.ack, lambda c, x: c.nack(x, 0)], ids=["ack", "nack"])
+def test_a_lease_that_was_given_up_is_refused_without_asking_sqs(core: SqsCore, first: Any, late: Any) -> None:
+    """SQS takes its receipt until somebody claims the message: an extend would undo the nack, an ack delete it."""
+    script = Script({})
+    run(first(core, lease(9_999_999_999)), script)
+    with pytest.raises(LeaseLost):
+        run(late(core, lease(9_999_999_999)), script)
+    assert len(script.asked) == 1
+
+
+def test_a_lease_whose_nack_failed_is_still_good(core: SqsCore) -> None:
+    with pytest.raises(BackendUnavailable):
+        run(core.nack(lease(9_999_999_999), 0), Script(LOST))
+    run(core.ack(lease(9_999_999_999)), Script({}))
+
+
+def test_what_is_remembered_of_leases_is_bounded() -> None:
+    recent = Recent(3)
+    for number in range(10):
+        recent.add(str(number))
+    assert [str(number) in recent for number in range(10)] == [False] * 7 + [True] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from tests.harness.kits.base import Kit
 
@@ -11,6 +12,9 @@ class SqsKit(Kit):
     backend = "sqs"
     variable = "FAIRLANE_TEST_SQS_URL"
     batches = False
+
+    def options(self, twin: str) -> dict[str, Any]:
+        return {"startup_timeout": 30.0}  # a machine that is busy with many tests lets the JVM wait for seconds
 
     def now(self, queue: str) -> datetime:
         return datetime.now(UTC)

@@ -51,7 +51,6 @@ MANIFEST = Manifest(
         strict_ties=False,
         head_start=False,
         extend_after_expiry=False,
-        nack_ends_lease=False,
         dedup_seconds=300,
         exact_counts=False,
         inspect_messages=False,
@@ -61,8 +60,8 @@ MANIFEST = Manifest(
         tested_messages=200,
         differences={
             2: "a claim looks for a second; behind a large backlog of blocked groups SQS may not see a free one",
-            3: "a lease that ran out is lost at once; one that was given back may work until somebody claims its "
-            "message; none lasts longer than 12 hours from its claim: extend and nack stop there",
+            3: "a lease that ran out is lost at once; one that another transport gave back may work until somebody "
+            "claims its message; none lasts longer than 12 hours from its claim: extend and nack stop there",
             4: "SQS's clock ends leases; expires_at is told by the client's clock",
             5: "the order among groups is SQS's own",
             6: "there are no priorities",

@@ -6,8 +6,11 @@ claim. A delete or a change of visibility may not.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
+from collections import OrderedDict
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -31,10 +34,36 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revis
 POLL_SECONDS = 1
 """Seconds for which a claim waits for a message. A shorter look asks only some of SQS's servers and may miss one."""
 
+REMEMBERED = 20_000
+"""How many leases that were acked or given back are known, about 3 MB. SQS itself takes their receipts until somebody
+claims the message: an extend would undo the nack, an ack delete a message that is to be tried again."""
+
 ONLY_CLAIMED = "SQS shows a message only to the worker that claims it"
 
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 _ASKED = ["MessageGroupId", "SequenceNumber", "SentTimestamp", "ApproximateReceiveCount"]
+
+
+class Recent:
+    """The last of many texts; the oldest is forgotten when there are too many. Threads need no lock for it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._digests: OrderedDict[bytes, None] = OrderedDict()
+
+    def add(self, text: str) -> None:
+        """Remember one."""
+        self._digests[_digest(text)] = None
+        while len(self._digests) > self._most:
+            with suppress(KeyError):  # another thread was faster
+                self._digests.popitem(last=False)
+
+    def __contains__(self, text: str) -> bool:
+        return _digest(text) in self._digests
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 class SqsCore(Core[Request, Answer]):
@@ -43,6 +72,7 @@ class SqsCore(Core[Request, Answer]):
     def __init__(self, queue: str) -> None:
         super().__init__(queue)
         self._url: str | None = None
+        self._given_up = Recent(REMEMBERED)
 
     def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:
         """Refuse priorities, which SQS does not have, and delays that are too long for it."""
@@ -138,9 +168,11 @@ class SqsCore(Core[Request, Answer]):
     def ack(self, lease: Lease[Any]) -> Steps[None]:
         handle, _ = self._held(lease)
         yield from self._fenced(lease, "delete_message", {"ReceiptHandle": handle})
+        self._given_up.add(lease.token)
 
     def nack(self, lease: Lease[Any], delay: float) -> Steps[None]:
         yield from self._hide(lease, delay)
+        self._given_up.add(lease.token)
 
     def extend(self, lease: Lease[Any], visibility: float) -> Steps[datetime]:
         asked = datetime.now(UTC)
@@ -157,7 +189,7 @@ class SqsCore(Core[Request, Answer]):
 
     def _held(self, lease: Lease[Any]) -> tuple[str, int]:
         found = wire.handle_of(lease.token, lease.group_id, lease.seq)
-        if found is None:
+        if found is None or lease.token in self._given_up:
             raise LeaseLost(lease.group_id, lease.seq)
         return found
 
