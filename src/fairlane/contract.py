@@ -86,6 +86,8 @@ def check_limit(value: object) -> int:
 
 def check_visibility(value: object) -> float:
     """Return a visibility in seconds: 0 < visibility <= 12 hours."""
+    if (type(value) is float or type(value) is int) and 0 < value <= MAX_VISIBILITY:
+        return float(value)  # the usual case
     seconds = _seconds("visibility", value)
     if not 0 < seconds <= MAX_VISIBILITY:
         raise ValueError(f"visibility must be more than 0 and at most {MAX_VISIBILITY:g} seconds: {_shown(value)}")

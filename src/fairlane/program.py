@@ -43,7 +43,8 @@ def run(program: Program[RequestT, AnswerT, ResultT], execute: Callable[[Request
             else:
                 request = program.send(answer)
     except StopIteration as stop:
-        return cast(ResultT, stop.value)
+        result: ResultT = stop.value
+        return result
 
 
 async def run_async(
@@ -64,7 +65,8 @@ async def run_async(
             else:
                 request = program.send(answer)
     except StopIteration as stop:
-        return cast(ResultT, stop.value)
+        result: ResultT = stop.value
+        return result
 
 
 async def _sleep(seconds: float) -> None:

@@ -137,11 +137,11 @@ class ProcedureCore(Core[Call, Rows]):
             arguments["p_token"] = str(uuid4())
         return arguments
 
-    def ack(self, lease: Lease[Any]) -> Program[Call, Rows, None]:
-        yield from self._fenced(ACK, lease)
+    def ack(self, lease: Lease[Any]) -> Program[Call, Rows, Any]:
+        return self._fenced(ACK, lease)
 
-    def nack(self, lease: Lease[Any], delay: float) -> Program[Call, Rows, None]:
-        yield from self._fenced(NACK, lease, p_delay=delay)
+    def nack(self, lease: Lease[Any], delay: float) -> Program[Call, Rows, Any]:
+        return self._fenced(NACK, lease, p_delay=delay)
 
     def extend(self, lease: Lease[Any], visibility: float) -> Program[Call, Rows, datetime]:
         rows = yield from self._fenced(EXTEND, lease, p_visibility=visibility)
