@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 from uuid import uuid4
 
 from fairlane.backends.base import Claimed, Core, LeaseGone
-from fairlane.errors import LeaseLost
+from fairlane.errors import LeaseLost, QueueDamaged
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, instant
 from fairlane.program import Program
+
+ASIDE_SECONDS = 3600.0
+"""How long a damaged group is parked: one error an hour."""
 
 Row: TypeAlias = Mapping[str, Any]
 """The columns of one row by name."""
@@ -128,6 +131,8 @@ class ProcedureCore(Core[Call, Rows]):
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
         rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
+        if rows and rows[0]["event"] is None:
+            yield from self.set_aside(rows[0])
         return claimed_in(rows)
 
     def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, Any]:
@@ -136,6 +141,22 @@ class ProcedureCore(Core[Call, Rows]):
         if self.client_tokens:
             arguments["p_token"] = str(uuid4())
         return arguments
+
+    def set_aside(self, row: Row) -> Program[Call, Rows, NoReturn]:
+        """Park a group that a claim has leased and whose head is no message, so that the others are served.
+
+        Raises:
+            QueueDamaged: it names the group.
+        """
+        group_id, seq = row["group_id"], row["seq"]
+        lease = Lease(group_id, None, seq if isinstance(seq, int) else 0, row["token"], 0, instant(0), instant(0))
+        parked = yield from self.call(NACK, {**self.fence(lease), "p_delay": ASIDE_SECONDS})
+        raise QueueDamaged(
+            self.queue,
+            f"group {group_id!r} begins with message {seq!r}, which is not there; the group is "
+            f"{'parked for an hour' if parked else 'leased, so that others are served'}: "
+            f"`fairlane migrate --queue {self.queue}` puts it right",
+        )
 
     def ack(self, lease: Lease[Any]) -> Program[Call, Rows, Any]:
         return self._fenced(ACK, lease)

@@ -84,7 +84,7 @@ def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarg
         )
         with context.begin_transaction():
             context.run_migrations()
-            records.tidy()
+            records.tidy(sets_right=writing)
 
 
 def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
@@ -102,7 +102,7 @@ def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTar
         if namespace is not None:
             context.static_output(namespace)
         context.run_migrations()
-        records.tidy()
+        records.tidy(sets_right=False)
 
 
 def _through_ledger(context: EnvironmentContext, settings: Settings, target: LedgerTarget, offline: bool) -> None:

@@ -36,14 +36,17 @@ class Records:
         if not self._removed and self._is_there():
             self._render("recorded", revision=revision, serves=serves_of(step, revision))
 
-    def tidy(self) -> None:
+    def tidy(self, *, sets_right: bool) -> None:
         """After the last step, or without any: mend the queue, and apply the choices to it.
 
         If it is gone, so is what the migrations made for it.
+
+        Args:
+            sets_right: whether to touch a queue that is there: not by a command that only looks, and not offline.
         """
         if self._removed:
             self._render("removed")
-        elif self._connection is not None and self._is_there():
+        elif sets_right and self._is_there():
             if self._target.mends:
                 self._render("mended")
             script = self._target.settled(self._look)
@@ -62,8 +65,9 @@ class Records:
         return sa.inspect(self._connection).has_table(table, schema=schema)
 
     def _render(self, name: str, **variables: Any) -> None:
-        path = f"schema/{self._settings.manifest.dialect}/{name}.sql.j2"
-        self._execute(render(path, queue=self._settings.choices.queue, **variables))
+        manifest = self._settings.manifest
+        path = f"schema/{manifest.dialect}/{name}.sql.j2"
+        self._execute(render(path, queue=self._settings.choices.queue, dialect=manifest.name, **variables))
 
 
 def serves_of(step: Any, revision: str | None) -> str | None:

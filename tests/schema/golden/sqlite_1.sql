@@ -75,7 +75,8 @@ begin
     update "lane_under_test_settings" set value = new.seq where name = 'last_seq';
     insert into "lane_under_test_groups" (group_id, priority, head_seq, ready_at)
     values (
-        new.group_id, new.priority, new.seq,
+        new.group_id, new.priority,
+        (select seq from "lane_under_test_messages" where group_id = new.group_id order by seq limit 1),
         min(new.published_at - 1000000 + 999, max(new.published_at - 1000000, 1 + coalesce((
             select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
             where ready_at < new.published_at - 1000000 + 1000 order by ready_at desc limit 1

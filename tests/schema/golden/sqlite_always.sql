@@ -75,7 +75,8 @@ begin
     update "lane_under_test_settings" set value = new.seq where name = 'last_seq';
     insert into "lane_under_test_groups" (group_id, priority, head_seq, ready_at)
     values (
-        new.group_id, new.priority, new.seq,
+        new.group_id, new.priority,
+        (select seq from "lane_under_test_messages" where group_id = new.group_id order by seq limit 1),
         new.seq
     )
     on conflict (group_id) do nothing;

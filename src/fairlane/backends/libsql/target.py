@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from fairlane.backends.libsql.executor import LibsqlExecutor
 from fairlane.backends.shared.sqlite_target import FamilyTarget
@@ -11,6 +12,8 @@ from fairlane.backends.targets import Choices
 
 class LibsqlTarget(FamilyTarget):
     """A queue in libSQL as the migrations' ledger sees it."""
+
+    dialect: ClassVar[str] = "libsql"
 
     def __init__(self, url: str, choices: Choices) -> None:
         super().__init__(choices.queue, LibsqlExecutor.from_url(url, choices.queue))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import ClassVar
 
 from fairlane.backends.rqlite.executor import RqliteExecutor
 from fairlane.backends.shared.sqlite_target import FamilyTarget
@@ -18,6 +19,8 @@ curl --silent --show-error --fail --location-trusted --post301 ${RQLITE_LOGIN:+-
 
 class RqliteTarget(FamilyTarget):
     """A queue in rqlite as the migrations' ledger sees it."""
+
+    dialect: ClassVar[str] = "rqlite"
 
     def __init__(self, url: str, choices: Choices) -> None:
         super().__init__(choices.queue, RqliteExecutor.from_url(url, choices.queue))

@@ -130,7 +130,10 @@ class SentTwiceCore(ProcedureCore):
         for _ in range(CLAIMS):
             arguments = self.claim_arguments(worker_id, visibility, min_priority)
             request, began = Call(CLAIM, arguments, ends), time.monotonic()
-            claimed = claimed_in((yield from self._answered(request)))
+            rows = yield from self._answered(request)
+            if rows and rows[0]["event"] is None:
+                yield from self.set_aside(rows[0])
+            claimed = claimed_in(rows)
             if claimed is None or time.monotonic() - began < visibility / 2:
                 break
             ends = request.ends

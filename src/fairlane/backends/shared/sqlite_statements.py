@@ -13,6 +13,11 @@ from fairlane.templates import statement
 TextT = TypeVar("TextT", bound=str, default=str)
 
 
+def last_seq_damaged(queue: str) -> str:
+    """Say why a publish got no seq: `check` and key of the table of messages refuse nothing else."""
+    return f"the setting last_seq is missing, or no number that fits: `fairlane migrate --queue {queue}` puts it right"
+
+
 class Statements(Generic[TextT]):
     """The rendered statements of one queue, without their comments.
 

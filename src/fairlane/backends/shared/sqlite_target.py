@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.shared.sent_twice import Batch
@@ -17,7 +17,7 @@ from fairlane.backends.stored import Rows
 from fairlane.backends.targets import LedgerTarget
 from fairlane.errors import ConfigurationError
 from fairlane.program import run
-from fairlane.templates import ident, literal, render, split_sqlite
+from fairlane.templates import ident, literal, render, split_sqlite, statement
 
 STARTUP_SECONDS = 5.0
 """Seconds for which a migration waits for a server that is not up yet, or a cluster that has no leader."""
@@ -35,6 +35,9 @@ class BatchExecutor(Protocol):
 
 class FamilyTarget(LedgerTarget):
     """A queue as the migrations' ledger sees it."""
+
+    dialect: ClassVar[str]
+    """libsql or rqlite."""
 
     def __init__(self, queue: str, executor: BatchExecutor) -> None:
         self._queue = queue
@@ -134,6 +137,17 @@ class FamilyTarget(LedgerTarget):
             f"another migration has taken queue {self._queue!r} to revision {found or 'base'} while this one was going "
             f"from {self._at or 'base'} to {wanted or 'base'}: look at it, and migrate again"
         )
+
+    def mend(self) -> None:
+        """Set right what somebody has changed by hand, in one request, if a look finds anything."""
+        if self._at is None or not self._has_table(f"{self._queue}_settings"):
+            return
+        names = {"queue": self._queue, "dialect": self.dialect}
+        if self._look(statement("schema/sqlite/damaged.sql.j2", **names), None)[0]["damaged"]:
+            try:
+                self.send(list(split_sqlite(render("schema/sqlite/mended.sql.j2", **names))))
+            except Refused as refused:
+                raise refused.error from refused.__cause__
 
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
         """Return the step for somebody who carries it out by hand."""

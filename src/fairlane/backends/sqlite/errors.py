@@ -63,6 +63,11 @@ def is_absent(error: BaseException, path: Path | None) -> bool:
     return code == sqlite3.SQLITE_ERROR  # SQLite has no code of its own for a missing table
 
 
+def breaks_constraint(error: BaseException) -> bool:
+    """Tell whether a row was refused. Arguments are checked before, so this is about what is stored already."""
+    return primary_code(error) == sqlite3.SQLITE_CONSTRAINT
+
+
 def is_missing(path: Path) -> bool:
     """Tell whether a file is not there, in a folder that is."""
     try:

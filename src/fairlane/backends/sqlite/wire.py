@@ -8,12 +8,12 @@ from typing import Any
 import aiosqlite
 
 from fairlane.backends.shared.retry import Pauses, Unanswered
-from fairlane.backends.shared.sqlite_statements import Statements
+from fairlane.backends.shared.sqlite_statements import Statements, last_seq_damaged
 from fairlane.backends.sqlite.address import Location
-from fairlane.backends.sqlite.errors import LOCKED, check_version, is_absent, is_busy, translate
-from fairlane.backends.stored import ACK, NACK, REVISION, Call, Operation, Row, Rows
+from fairlane.backends.sqlite.errors import LOCKED, breaks_constraint, check_version, is_absent, is_busy, translate
+from fairlane.backends.stored import ACK, NACK, PUBLISH, REVISION, Call, Operation, Row, Rows
 from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import SchemaNotReady
+from fairlane.errors import QueueDamaged, SchemaNotReady
 
 _COUNTED = frozenset({ACK, NACK})
 """They return no rows; what they changed is counted, which costs less than RETURNING."""
@@ -71,6 +71,8 @@ class Wire:
             if request.operation is REVISION:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
+        if request.operation is PUBLISH and breaks_constraint(error):
+            raise QueueDamaged(self._queue, last_seq_damaged(self._queue)) from error
         if location and is_busy(error):
             raise Unanswered(
                 "sqlite", host, LOCKED, uncertain=False, seconds=location.busy_timeout, pauses=PAUSES

@@ -1,0 +1,179 @@
+"""What somebody has changed by hand: others are served, the error names the record, a migration puts it right."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fairlane
+from fairlane import QueueDamaged, migrate
+from fairlane.templates import render, split_sqlite
+from tests.backends.sqlite.database import Database
+
+QUEUE = "fairlane"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    migrate.upgrade(f"sqlite:///{tmp_path}/q.db")
+    return tmp_path / "q.db"
+
+
+@pytest.fixture
+def queue(path: Path) -> Iterator[Any]:
+    with fairlane.connect(f"sqlite:///{path}") as made:
+        yield made
+
+
+def by_hand(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
+def without_triggers(path: Path, statement: str) -> None:
+    """As a tool does that copies tables one by one."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        triggers = connection.execute("select name, sql from sqlite_master where type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"drop trigger {name}")
+        connection.execute(statement)
+        for _, text in triggers:
+            connection.execute(text)
+
+
+def drained(queue: Any) -> list[tuple[str, Any]]:
+    found = []
+    while (lease := queue.claim("w", 30)) is not None:
+        found.append((lease.group_id, lease.event))
+        queue.ack(lease)
+    return found
+
+
+@pytest.mark.parametrize("head", ["99", "-1", "null", "'x'"])
+def test_a_head_that_is_no_message_stops_no_other_group(path: Path, queue: Any, head: str) -> None:
+    """It was a raw TypeError, and came again with every claim that reached the group."""
+    for number in range(2):
+        queue.publish("damaged", number)
+        queue.publish("whole", number)
+    by_hand(path, f"update {QUEUE}_groups set head_seq = {head} where group_id = 'damaged'")
+    with pytest.raises(QueueDamaged, match=r"group 'damaged' begins with message .*, which is not there; .* parked"):
+        queue.claim("w", 30)
+    assert {group.group_id: group.state for group in queue.inspect.groups()}["damaged"] == "parked"
+    assert drained(queue) == [("whole", 0), ("whole", 1)]
+    migrate.upgrade(f"sqlite:///{path}")
+    assert drained(queue) == [("damaged", 0), ("damaged", 1)]
+    assert queue.inspect.queue().groups == 0
+
+
+def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(path: Path, queue: Any) -> None:
+    """The next publish made the group anew with its own message as the head: the newest came first."""
+    for number in range(3):
+        queue.publish("g", number, 3)
+    by_hand(path, f"delete from {QUEUE}_groups")
+    queue.publish("g", 3)
+    assert drained(queue) == [("g", number) for number in range(4)]
+
+
+def test_a_migration_gives_messages_their_deleted_group_again(path: Path, queue: Any) -> None:
+    queue.publish("old", 0, 3)
+    queue.publish("new", 0)
+    queue.publish("old", 1, 1)
+    by_hand(path, f"delete from {QUEUE}_groups where group_id = 'old'")
+    migrate.upgrade(f"sqlite:///{path}")
+    assert queue.inspect.queue().groups == 2
+    lease = queue.claim("w", 30, 3)
+    assert (lease.group_id, lease.event) == ("old", 0), "the priority of its first message"
+    queue.ack(lease)
+    assert sorted(drained(queue)) == [("new", 0), ("old", 1)]
+
+
+def test_a_group_without_messages_is_dropped_by_a_migration(path: Path, queue: Any) -> None:
+    queue.publish("g", 0)
+    without_triggers(path, f"delete from {QUEUE}_messages")
+    with pytest.raises(QueueDamaged):
+        queue.claim("w", 30)
+    migrate.upgrade(f"sqlite:///{path}")
+    assert queue.inspect.queue().groups == 0
+    queue.publish("g", 1)
+    assert drained(queue) == [("g", 1)]
+
+
+@pytest.mark.parametrize("value", ["0", "'x'", "9223372036854775807", "-5"])
+def test_no_seq_is_used_again_whatever_the_last_one_is_said_to_be(path: Path, queue: Any, value: str) -> None:
+    """One that was set back put new messages of a group before old ones, or broke on a key that is there already."""
+    seqs = [queue.publish("g", number) for number in range(3)]
+    by_hand(path, f"update {QUEUE}_settings set value = {value} where name = 'last_seq'")
+    if value in ("0", "-5"):
+        assert queue.publish("g", 3) > seqs[-1]
+    else:
+        with pytest.raises(QueueDamaged, match="last_seq"):
+            queue.publish("g", 3)
+    by_hand(path, f"update {QUEUE}_settings set value = {value} where name = 'last_seq'")
+    migrate.upgrade(f"sqlite:///{path}")
+    assert queue.publish("h", 4) > seqs[-1]
+    assert [event for group, event in drained(queue) if group == "g"][:3] == [0, 1, 2]
+
+
+def test_a_migration_rebuilds_the_settings_that_clients_need(path: Path, queue: Any) -> None:
+    """`fairlane migrate` was the advice, and did nothing: Alembic's own table said that all is done."""
+    seq = queue.publish("g", 0)
+    by_hand(path, f"delete from {QUEUE}_settings")
+    with pytest.raises(QueueDamaged, match="last_seq"):
+        queue.publish("g", 1)
+    with pytest.raises(fairlane.SchemaNotReady):
+        fairlane.connect(f"sqlite:///{path}")
+    migrate.upgrade(f"sqlite:///{path}")
+    assert migrate.status(f"sqlite:///{path}").ready
+    assert queue.publish("g", 1) == seq + 1
+    assert drained(queue) == [("g", 0), ("g", 1)]
+
+
+def mended(db: Database) -> None:
+    db.connection.execute("create table if not exists q_alembic_version (version_num)")
+    db.connection.execute("insert into q_alembic_version values ('0001')")
+    for statement in split_sqlite(render("schema/sqlite/mended.sql.j2", queue="q", dialect=db.dialect)):
+        db.connection.execute(statement)
+
+
+def contents(db: Database) -> list[Any]:
+    tables = ("q_messages", "q_groups", "q_settings")
+    return [db.connection.execute(f"select * from {table} order by 1, 2").fetchall() for table in tables]
+
+
+def test_mending_a_whole_queue_changes_nothing(db: Database) -> None:
+    for number in range(20):
+        db.publish(f"g{number % 7}", str(number), number % 5)
+    db.must_claim()
+    lease = db.must_claim()
+    db.call("nack", **db.fence(lease), delay=60.0)
+    before = contents(db)
+    mended(db)
+    assert contents(db) == before
+
+
+def test_mending_restores_what_the_messages_tell(db: Database) -> None:
+    for number in range(6):
+        db.publish(f"g{number % 3}", str(number), number % 3)
+    db.connection.execute("update q_groups set head_seq = 5 where group_id = 'g1'")
+    db.connection.execute("delete from q_groups where group_id = 'g2'")
+    db.connection.execute("update q_settings set value = 1 where name = 'last_seq'")
+    mended(db)
+    db.now = (db.now or 0) + db.tick
+    heads = db.connection.execute("select group_id, priority, head_seq from q_groups order by 1").fetchall()
+    assert heads == [("g0", 0, 1), ("g1", 1, 2), ("g2", 2, 3)]
+    assert db.publish("g9") == 7
+
+
+@pytest.mark.parametrize("command", ["current", "check"])
+def test_what_only_looks_mends_nothing(path: Path, queue: Any, command: str) -> None:
+    from tests.commands import alembic
+
+    queue.publish("g", 0)
+    by_hand(path, f"delete from {QUEUE}_groups")
+    alembic(f"sqlite:///{path}", QUEUE, command)
+    assert queue.inspect.queue().groups == 0
