@@ -12,7 +12,7 @@ import pytest
 
 import fairlane
 from fairlane import QueueDamaged, migrate
-from fairlane.templates import render, split_sqlite
+from fairlane.templates import render, split_sqlite, statement
 from tests.backends.sqlite.database import Database
 
 QUEUE = "fairlane"
@@ -136,8 +136,13 @@ def test_a_migration_rebuilds_the_settings_that_clients_need(path: Path, queue: 
 def mended(db: Database) -> None:
     db.connection.execute("create table if not exists q_alembic_version (version_num)")
     db.connection.execute("insert into q_alembic_version values ('0001')")
-    for statement in split_sqlite(render("schema/sqlite/mended.sql.j2", queue="q", dialect=db.dialect)):
-        db.connection.execute(statement)
+    for each in split_sqlite(render("schema/sqlite/mended.sql.j2", queue="q", dialect=db.dialect)):
+        db.connection.execute(each)
+
+
+def damaged(db: Database) -> bool:
+    (row,) = db.connection.execute(statement("schema/sqlite/damaged.sql.j2", queue="q", dialect=db.dialect))
+    return bool(row[0])
 
 
 def contents(db: Database) -> list[Any]:
@@ -152,20 +157,37 @@ def test_mending_a_whole_queue_changes_nothing(db: Database) -> None:
     lease = db.must_claim()
     db.call("nack", **db.fence(lease), delay=60.0)
     before = contents(db)
+    assert not damaged(db)
     mended(db)
     assert contents(db) == before
 
 
-def test_mending_restores_what_the_messages_tell(db: Database) -> None:
+DAMAGES = (
+    "update q_groups set head_seq = 5 where group_id = 'g1'",
+    "update q_groups set head_seq = null where group_id = 'g1'",
+    "delete from q_groups where group_id = 'g2'",
+    "insert into q_groups (group_id, priority, head_seq, ready_at) values ('none', 0, 99, 1)",
+    "insert into q_groups (group_id, priority, head_seq, ready_at) values ('none', 0, null, 1)",
+    "update q_settings set value = 1 where name = 'last_seq'",
+    "update q_settings set value = 9223372036854775807 where name = 'last_seq'",
+    "delete from q_settings where name = 'last_seq'",
+    "delete from q_settings where name = 'revision'",
+)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, None])
+def test_mending_restores_what_the_messages_tell(db: Database, damage: str | None) -> None:
     for number in range(6):
         db.publish(f"g{number % 3}", str(number), number % 3)
-    db.connection.execute("update q_groups set head_seq = 5 where group_id = 'g1'")
-    db.connection.execute("delete from q_groups where group_id = 'g2'")
-    db.connection.execute("update q_settings set value = 1 where name = 'last_seq'")
+    whole = contents(db)
+    for each in (*DAMAGES[:1], *DAMAGES[2:4], DAMAGES[5]) if damage is None else (damage,):
+        db.connection.execute(each)
+    assert damaged(db)
     mended(db)
-    db.now = (db.now or 0) + db.tick
+    assert not damaged(db)
     heads = db.connection.execute("select group_id, priority, head_seq from q_groups order by 1").fetchall()
     assert heads == [("g0", 0, 1), ("g1", 1, 2), ("g2", 2, 3)]
+    assert contents(db)[::2] == whole[::2]
     assert db.publish("g9") == 7
 
 
