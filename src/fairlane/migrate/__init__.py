@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fairlane.migrate.settings import Settings
 
-__all__ = ["Status", "downgrade", "migrate", "script", "status", "upgrade"]
+__all__ = ["Status", "downgrade", "include_object", "migrate", "script", "status", "upgrade"]
 
 # Alembic's environment is a global of its module: one migration at a time in a process
 _alembic = threading.RLock()
@@ -147,6 +147,24 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
     if revision is None:
         return Status(name, None, None, CLIENT_REVISION)
     return Status(name, revision.found, revision.serves, CLIENT_REVISION, fault)
+
+
+def include_object(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
+    """Leave queues out of the application's own Alembic: `context.configure(…, include_object=include_object)`.
+
+    Without it `alembic check` and `--autogenerate` would drop the tables of every queue that they see. To combine it
+    with a filter of your own: `lambda *given: include_object(*given) and mine(*given)`.
+
+    Args:
+        item: a table, or a part of one, as Alembic hands it over with the others.
+
+    Raises:
+        ConfigurationError: no Alembic command runs that is connected to a database.
+    """
+    from fairlane.migrate.host import belongs_to_queue
+
+    table = item if kind == "table" else getattr(item, "table", None)
+    return table is None or not belongs_to_queue(table)
 
 
 def _patiently(action: Callable[[], ResultT], timeout: float) -> ResultT:

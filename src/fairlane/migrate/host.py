@@ -1,0 +1,74 @@
+"""The application's own Alembic, in a database that holds queues too: which tables are not its business."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import sqlalchemy as sa
+
+from fairlane.errors import ConfigurationError
+
+_COLUMNS = {
+    "settings": {"name", "value"},
+    "groups": {"group_id", "priority", "ready_at", "token", "worker_id", "attempts"},
+    "messages": {"group_id", "seq", "event", "dedup_id", "published_at"},
+}
+"""What the tables of every queue have at least."""
+
+_BESIDE = ("alembic_version", "finished")
+"""Its tables besides, where a queue is a prefix. Where it is a schema, all in it belong to it."""
+
+_found: weakref.WeakKeyDictionary[Any, Queues] = weakref.WeakKeyDictionary()
+
+
+def belongs_to_queue(table: sa.Table) -> bool:
+    """Tell whether a table is one of a queue, in the database that the running Alembic command is connected to.
+
+    Raises:
+        ConfigurationError: no Alembic command runs, or it is not connected.
+    """
+    from alembic import context
+
+    try:
+        migration = context.get_context()
+    except (NameError, AttributeError):  # Alembic's own ways to say so
+        migration = None
+    if migration is None or migration.connection is None:
+        raise ConfigurationError("include_object needs a running Alembic command with a connection, as in env.py")
+    queues = _found.get(migration)
+    if queues is None:
+        queues = _found[migration] = Queues(migration.connection)
+    return queues.own(table.name, table.schema)
+
+
+class Queues:
+    """The queues of one database. They are told by the columns of their tables, which everybody may look up."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._inspector = sa.inspect(connection)
+        self._names: dict[str | None, set[str]] = {}
+
+    def own(self, table: str, schema: str | None) -> bool:
+        """Tell whether a queue owns a table."""
+        schema = schema or self._inspector.default_schema_name
+        if schema not in self._names:
+            self._names[schema] = self._of_queues(schema)
+        return table in self._names[schema]
+
+    def _of_queues(self, schema: str | None) -> set[str]:
+        tables = set(self._inspector.get_table_names(schema=schema))
+        if self._is_queue("", tables, schema):
+            return tables
+        prefixes = {name.removesuffix("settings") for name in tables if name.endswith("_settings")}
+        queues = [prefix for prefix in prefixes if self._is_queue(prefix, tables, schema)]
+        return {f"{prefix}{name}" for prefix in queues for name in (*_COLUMNS, *_BESIDE)}
+
+    def _is_queue(self, prefix: str, tables: set[str], schema: str | None) -> bool:
+        return all(
+            f"{prefix}{name}" in tables and columns <= self._columns(f"{prefix}{name}", schema)
+            for name, columns in _COLUMNS.items()
+        )
+
+    def _columns(self, table: str, schema: str | None) -> set[str]:
+        return {column["name"] for column in self._inspector.get_columns(table, schema=schema)}
