@@ -16,10 +16,9 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 from libsql_client import LibsqlError, ResultSet
@@ -68,18 +67,21 @@ class Stream:
 class Client:
     """Carries statements to one server. Belongs to the event loop in which it is made."""
 
+    @classmethod
+    async def opened(cls, address: Address) -> Self:
+        """Make one in the running loop; it connects when it is first used."""
+        return cls(address)
+
     def __init__(self, address: Address) -> None:
         limits = aiohttp.ClientTimeout(
             total=address.request_timeout,
             connect=address.request_timeout / 2,  # for a free connection, or a new one
             sock_connect=address.connect_timeout,
         )
-        connector = aiohttp.TCPConnector(limit=2 * STREAMS, ssl=address.tls())
-        weakref.finalize(self, _abandon, connector, asyncio.get_running_loop())
         self._session = aiohttp.ClientSession(
             headers={"Authorization": address.authorization} if address.authorization else {},
             timeout=limits,
-            connector=connector,
+            connector=aiohttp.TCPConnector(limit=2 * STREAMS, ssl=address.tls()),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self._url = f"{address.url}v2/pipeline"
@@ -89,11 +91,6 @@ class Client:
         self._under_way: set[asyncio.Task[Any]] = set()
         self._closing = False
         self._used = time.monotonic()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it can be used no more."""
-        return self._session.closed
 
     async def run(self, parts: Sequence[Part], *, writes: bool, seconds: float) -> list[ResultSet]:
         """Carry out statements, several of them in one transaction, and return the result of each.
@@ -200,18 +197,6 @@ class Client:
             async with asyncio.timeout(SECONDS_TO_CLOSE / 4):
                 await asyncio.gather(*(self._post(baton, [_CLOSE]) for baton in batons))
         await self._session.close()
-
-
-def _abandon(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> None:
-    """Close connections whose client was never closed: aiohttp would complain on stderr."""
-    try:
-        here = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        here = False
-    if connector.closed or (loop.is_running() and not here):
-        return  # in the latter case the loop is that of a thread, which ends with the process
-    with contextlib.suppress(StopIteration):
-        next(connector.close().__await__())
 
 
 def _response(answer: Any) -> Any:

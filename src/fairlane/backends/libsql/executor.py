@@ -5,12 +5,12 @@ The blocking executor has an event loop in a thread of its own.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Self
 
 from fairlane.backends.libsql.address import Address, locate
@@ -21,6 +21,7 @@ from fairlane.backends.libsql.options import OPTIONS
 from fairlane.backends.libsql.wire import Wire, rows_of
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.http import Clock
+from fairlane.backends.shared.loops import PerLoop
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.sent_twice import Batch
 from fairlane.backends.stored import PUBLISH, Call, Rows
@@ -29,7 +30,7 @@ from fairlane.program import RequestT, ResultT
 
 
 class AsyncLibsqlExecutor(forks.ForkAware):
-    """Sends requests with a client made by the first of them, in the event loop that it runs in."""
+    """Sends requests with a client for each event loop in which it is used."""
 
     def __init__(
         self,
@@ -43,10 +44,8 @@ class AsyncLibsqlExecutor(forks.ForkAware):
         self._wire = wire
         self._clock = clock
         self._errors = errors
-        self._address = address
         self._given = given
-        self._own: Client | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own = None if address is None else PerLoop(partial(Client.opened, address), Client.close)
         self._closed = False
         forks.register(self)
 
@@ -63,15 +62,13 @@ class AsyncLibsqlExecutor(forks.ForkAware):
         errors = Errors(HOST, values["retry_seconds"])
         return cls(Wire(queue), errors, Clock(values["timeout"]), given=GivenClient(client))
 
-    def _client(self) -> Client:
-        """Return the client for the running loop. One whose loop has ended goes with that loop's connections."""
+    async def _client(self) -> Client | GivenClient:
         if self._closed:
             raise TransportClosed  # while a call was between two tries
-        loop = asyncio.get_running_loop()
-        if self._own is None or self._loop is not loop or self._own.closed:
-            assert self._address is not None
-            self._own, self._loop = Client(self._address), loop
-        return self._own
+        if self._own is not None:
+            return await self._own.client()
+        assert self._given is not None
+        return self._given
 
     async def execute(self, call: Call) -> Rows:
         """Ask for one operation, and return its rows."""
@@ -85,7 +82,7 @@ class AsyncLibsqlExecutor(forks.ForkAware):
     async def _send(self, request: Call | Batch, *, writes: bool, publishes: bool = False) -> list[Rows]:
         parts, seconds = self._wire.parts(request), self._clock.seconds_for(request)
         try:
-            client = self._given or self._client()
+            client = await self._client()
             return rows_of(await client.run(parts, writes=writes, seconds=seconds))
         except Exception as error:
             failure = self._errors.translate(error, publishes=publishes)
@@ -99,15 +96,13 @@ class AsyncLibsqlExecutor(forks.ForkAware):
 
     def after_fork_in_child(self) -> object:
         """Use connections of its own; see `forks`."""
-        left, self._own = self._own, None
-        return left
+        return None if self._own is None else self._own.forget()
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's."""
         self._closed = True
-        if self._own is not None and self._loop is asyncio.get_running_loop():
+        if self._own is not None:
             await self._own.close()
-        self._own = None
 
 
 class LibsqlExecutor(forks.ForkAware):

@@ -12,6 +12,7 @@ from libsql_client import ResultSet
 from libsql_client.sqlite3_utils import Sqlite3Client
 
 from fairlane.backends.libsql.wire import Part
+from fairlane.backends.shared.loops import OwnerLoop
 from fairlane.errors import ConfigurationError
 
 HOST = "the given client"
@@ -24,9 +25,11 @@ class GivenClient:
     def __init__(self, client: Any) -> None:
         _check(client, client, libsql_client.Client)
         self._client: libsql_client.Client = client
+        self._loop = OwnerLoop("libsql", "a client")
 
     async def run(self, parts: Sequence[Part], *, writes: bool, seconds: float) -> list[ResultSet]:
         """Carry out statements, several of them in one transaction, and return the result of each."""
+        self._loop.check()
         try:
             async with asyncio.timeout(seconds):
                 return await _sent(self._client, parts)

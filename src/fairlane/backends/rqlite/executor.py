@@ -18,6 +18,7 @@ from fairlane.backends.rqlite.errors import never_sent
 from fairlane.backends.rqlite.wire import Answer, Wire
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.http import Clock
+from fairlane.backends.shared.loops import OwnerLoop, PerLoop
 from fairlane.backends.shared.sent_twice import Batch
 from fairlane.backends.stored import Call, Rows
 from fairlane.errors import ConfigurationError, TransportClosed
@@ -88,12 +89,12 @@ class RqliteExecutor(forks.ForkAware):
 
 
 class AsyncRqliteExecutor(forks.ForkAware):
-    """Sends requests with an `httpx.AsyncClient`, made by the first of them in the event loop that it runs in."""
+    """Sends requests with an `httpx.AsyncClient` for each event loop in which it is used."""
 
     def __init__(self, wire: Wire, client: httpx.AsyncClient | None = None) -> None:
         self._given = client
-        self._own: httpx.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._given_loop = OwnerLoop("rqlite", "an httpx.AsyncClient")
+        self._own = PerLoop(self._open, httpx.AsyncClient.aclose)
         self._closed = False
         self._wire = wire
         self._clock = Clock(wire.address.timeout)
@@ -111,16 +112,16 @@ class AsyncRqliteExecutor(forks.ForkAware):
             raise ConfigurationError(f"rqlite takes an httpx.AsyncClient here, not {type(client).__name__}")
         return cls(Wire(_located(url, options), queue), client)
 
-    def _client(self) -> httpx.AsyncClient:
-        """Return the client for the running loop. One whose loop has ended goes with that loop's connections."""
-        loop = asyncio.get_running_loop()
+    async def _open(self) -> httpx.AsyncClient:
+        return make_client(self._wire.address)
+
+    async def _client(self) -> httpx.AsyncClient:
         if self._given is not None:
+            self._given_loop.check()
             return self._given
         if self._closed:  # while a call was between two tries
             raise TransportClosed()
-        if self._own is None or self._loop is not loop:
-            self._own, self._loop = make_client(self._wire.address), loop
-        return self._own
+        return await self._own.client()
 
     async def execute(self, call: Call) -> Rows:
         """Ask for one operation, and return its rows."""
@@ -132,7 +133,7 @@ class AsyncRqliteExecutor(forks.ForkAware):
         # whoever waits for a free connection, or for a new one, has sent nothing: that must be over first
         limits = httpx.Timeout(left, connect=min(address.connect_timeout, left / 3), pool=left / 3)
         node, post = self._wire.nodes.current, self._wire.post(call)
-        client = self._client()
+        client = await self._client()
         try:
             async with asyncio.timeout(left):
                 answer = await client.post(
@@ -160,15 +161,12 @@ class AsyncRqliteExecutor(forks.ForkAware):
 
     def after_fork_in_child(self) -> object:
         """Use connections of its own; see `forks`."""
-        left, self._own = self._own, None
-        return left
+        return self._own.forget()
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's."""
         self._closed = True
-        if self._own is not None and self._loop is asyncio.get_running_loop():
-            await self._own.aclose()
-        self._own = None
+        await self._own.close()
 
 
 def _located(url: str | None, options: dict[str, Any]) -> Address:
