@@ -19,10 +19,10 @@ import redis
 import fairlane
 from fairlane import migrate
 from fairlane.errors import BackendUnavailable, ConfigurationError, LeaseLost, QueueDamaged, SchemaNotReady
-from tests.backends.redis.proxy import Moment, proxied
 from tests.backends.redis.servers import VARIABLES, connect, missing, private
 from tests.backends.redis.twins import TWINS, Twin, from_url, on_client
 from tests.conftest import require_server
+from tests.harness.proxy import Moment, Proxy
 from tests.servers.base import free_port
 from tests.servers.redis import Redis
 
@@ -77,8 +77,8 @@ def make(request: pytest.FixtureRequest, opened: AsyncExitStack) -> Maker:
 async def test_a_call_without_an_answer_is_one_error_and_never_repeated(
     make: Maker, url: str, queue: str, twin: str, operation: str, moment: Moment
 ) -> None:
-    with proxied(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
-        transport = await make(twin, proxy.url, queue)
+    with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
+        transport = await make(twin, f"redis://127.0.0.1:{proxy.port}", queue)
         for event in (1, 2, 3):
             await transport.call("publish", f"g{event}", event)
         lease = await transport.call("claim", "w", 30)
