@@ -58,11 +58,19 @@ class Request:
 # What may go wrong.
 
 
-def busy(request: Request) -> Answer:
-    """Say what the server says while others write."""
-    error = {"type": "error", "error": {"message": "SQLite error: database is locked", "code": "SQLITE_BUSY"}}
-    rest = [{"type": "ok", "response": {"type": "close"}}] * (len(request.body["requests"]) - 1)
-    return 200, json.dumps({"baton": request.baton, "base_url": None, "results": [error, *rest]}).encode()
+def sql_error(code: str, message: str) -> Fault:
+    """Refuse a statement as the server would."""
+
+    def fault(request: Request) -> Answer:
+        error = {"type": "error", "error": {"message": f"SQLite error: {message}", "code": code}}
+        rest = [{"type": "ok", "response": {"type": "close"}}] * (len(request.body["requests"]) - 1)
+        return 200, json.dumps({"baton": request.baton, "base_url": None, "results": [error, *rest]}).encode()
+
+    return fault
+
+
+busy = sql_error("SQLITE_BUSY", "database is locked")
+"""What the server says while others write."""
 
 
 def status(number: int) -> Fault:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fairlane import BackendUnavailable, LeaseLost
-from tests.backends.libsql.relay import open_socket
+from fairlane import BackendUnavailable, ConfigurationError, LeaseLost
+from tests.backends.libsql.relay import open_socket, sql_error
 from tests.harness import LONG, Queue, Queues, eventually
 from tests.harness.queues import in_thread
 from tests.servers.base import free_port
@@ -153,6 +153,13 @@ async def test_a_server_that_never_answers_is_given_up_after_the_timeout(queues:
         with pytest.raises(BackendUnavailable, match="not known"):
             await queues.open("q", url=url, timeout=0.9, startup_timeout=0)
     assert 0.25 < time.monotonic() - began < 5
+
+
+async def test_a_server_that_only_reads_is_not_said_to_be_down(queue: Any, relay: Any) -> None:
+    relay.fail(sql_error("SQLITE_READONLY", "attempt to write a readonly database"))
+    with pytest.raises(ConfigurationError, match="takes writes"):
+        await queue.publish("g", 1)
+    assert await queue.publish("g", 1) == 1
 
 
 async def test_a_request_without_an_answer_ends_after_the_timeout(queue: Queue, relay: Any) -> None:

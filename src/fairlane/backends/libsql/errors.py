@@ -10,7 +10,7 @@ from libsql_client import LibsqlError
 
 from fairlane.backends.shared.http import PAUSES, excerpt
 from fairlane.backends.shared.retry import Pauses, Refused, Unanswered
-from fairlane.errors import AuthenticationFailed, BackendFull, EventTooLarge, FairlaneError
+from fairlane.errors import AuthenticationFailed, BackendFull, ConfigurationError, EventTooLarge, FairlaneError
 
 BUSY_PAUSES = Pauses(0.03, 0.03, least=0.05)
 """Between two tries while others write: the server itself has waited for 0.1 s then."""
@@ -84,6 +84,10 @@ class Errors:
             return BackendFull("libsql", self.host, excerpt(error.explanation))
         if code == "SQLITE_AUTH":
             return self._denied()
+        if code == "SQLITE_READONLY":
+            return ConfigurationError(
+                f"libsql at {self.host} can only be read from: give the URL of the server that takes writes"
+            )
         return Refused(error)
 
     def _of_http(self, error: Exception) -> Exception | None:
