@@ -91,14 +91,20 @@ class EventDecodingError(FairlaneError):
 
 
 class SchemaNotReady(FairlaneError):
-    """The queue does not exist, is older than this client needs, or no longer serves clients this old."""
+    """The queue does not exist, is older than this client needs, or no longer serves clients this old.
 
-    def __init__(self, queue: str, found: str | None, needed: str, serves: str | None = None) -> None:
+    `host` is the server that says so, None where there is only one.
+    """
+
+    def __init__(
+        self, queue: str, found: str | None, needed: str, serves: str | None = None, host: str | None = None
+    ) -> None:
         super().__init__(queue, found, needed, serves)
         self.queue = queue
         self.found = found
         self.needed = needed
         self.serves = serves
+        self.host = host
 
     def __str__(self) -> str:
         if self.found is not None and self.found >= self.needed:
@@ -107,6 +113,8 @@ class SchemaNotReady(FairlaneError):
                 f"on; this one was made for {self.needed}: upgrade the fairlane package"
             )
         state = "not there" if self.found is None else f"at revision {self.found}"
+        if self.host is not None:
+            state += f" on {self.host}"
         return (
             f"queue {self.queue!r} is {state}, this client needs revision {self.needed}: "
             f"run `fairlane migrate --queue {self.queue}`"

@@ -10,7 +10,12 @@ import pytest
 
 import fairlane
 
-pytestmark = [pytest.mark.backends("mongo", "sqs"), pytest.mark.twins("async"), pytest.mark.promise(1, 9)]
+pytestmark = [
+    pytest.mark.backends("mongo", "sqs", "redis", "redis-cluster"),
+    pytest.mark.cluster,
+    pytest.mark.twins("async"),
+    pytest.mark.promise(1, 9),
+]
 
 
 def in_thread(work: Any) -> None:

@@ -9,7 +9,7 @@ import redis
 
 from fairlane.backends.redis.address import make_async_connection, make_connection, parse
 from fairlane.backends.redis.errors import NotSent, code_of
-from fairlane.backends.redis.errors import translate as translate_in_time
+from fairlane.backends.redis.errors import translate as translate_for
 from fairlane.backends.redis.wire import Calls
 from fairlane.backends.stored import EXTEND, GROUP_STATUS, PUBLISH, REVISION, Call
 from fairlane.errors import AuthenticationFailed, BackendFull, BackendUnavailable, ConfigurationError
@@ -18,7 +18,7 @@ SECRET = "s3cret"
 
 
 def translate(error: Exception) -> Exception | None:
-    return translate_in_time(error, "h", 30.0, "jobs")
+    return translate_for(error, "h", "jobs")
 
 
 @pytest.mark.parametrize(

@@ -233,8 +233,8 @@ async def test_a_key_of_another_type_is_one_typed_error(
 
 def busy_of(sender: Any) -> Iterator[set[Any]]:
     """The connections in use, for each event loop."""
-    for state in sender._connections._loops.values():
-        yield state.busy
+    for slot in sender._connections._loops._slots.values():
+        yield slot.client.busy
 
 
 @pytest.mark.parametrize("limit", [2, 20])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -14,8 +16,8 @@ import redis.asyncio
 import fairlane
 from fairlane import migrate
 from fairlane.backends.redis.wire import keys_of
-from fairlane.errors import BackendUnavailable, ConfigurationError
-from tests.backends.redis.servers import connect, primaries
+from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
+from tests.backends.redis.servers import connect, primaries, private
 from tests.backends.redis.twins import TWINS, Twin, from_url
 from tests.conftest import require_server
 from tests.servers.redis_cluster import RedisCluster
@@ -59,8 +61,8 @@ async def transport(request: pytest.FixtureRequest, twin: str, url: str, opened:
     await made.close()
 
 
-def move_slot(client: Any) -> None:
-    """Move the queue's slot to another node, in the steps that redis-cli takes."""
+def move_slot(client: Any, pause: float = 0.0) -> None:
+    """Move the queue's slot to another node, in the steps that redis-cli takes; `pause` seconds for each key."""
     slot = client.keyslot(KEY)
     source = client.get_node_from_key(KEY)
     target = next(node for node in client.get_primaries() if node.name != source.name)
@@ -70,6 +72,7 @@ def move_slot(client: Any) -> None:
     old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", new_id)
     for key in keys_of(QUEUE):
         old.execute_command("MIGRATE", target.host, target.port, key, 0, 5000)
+        time.sleep(pause)
     for node in primaries(client):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", new_id)
 
@@ -85,6 +88,81 @@ async def test_a_queue_that_moves_to_another_node_is_followed(transport: Twin, u
     assert lease.event == {"n": "é"}
     await transport.call("ack", lease)
     assert (await transport.call("inspect.queue")).messages == 0
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_calls_wait_for_a_queue_that_is_being_moved(transport: Twin, url: str) -> None:
+    """While its keys are on two nodes neither can serve it. Guards against errors for as long as a move takes."""
+    moving = threading.Event()
+
+    def move() -> None:
+        for _ in range(2):
+            with connect(url) as client:
+                moving.set()
+                move_slot(client, pause=0.05)
+
+    mover = asyncio.ensure_future(asyncio.to_thread(move))
+    await asyncio.to_thread(moving.wait)
+    published = 0
+    while not mover.done() or published < 10:
+        published += 1
+        await transport.call("publish", "g", published)
+    await mover
+    for number in range(1, published + 1):
+        lease = await transport.call("claim", "w", 30)
+        assert lease.event == number
+        await transport.call("ack", lease)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_primary_without_the_functions_is_named(url: str, twin: str, opened: AsyncExitStack) -> None:
+    """As after a node was added: the queue's slot is there, its functions are not."""
+    transport = await from_url(twin, url, QUEUE)
+    opened.push_async_callback(transport.close)
+    await transport.call("publish", "g", 1)
+    with connect(url) as client:
+        node = client.get_node_from_key(KEY)
+        client.get_redis_connection(node).function_delete(f"fairlane_{QUEUE}")
+        with pytest.raises(SchemaNotReady, match=rf"not there on .*{node.port}.*run `fairlane migrate") as caught:
+            await transport.call("publish", "g", 2)
+        assert caught.value.host == f"127.0.0.1:{node.port}"
+        with pytest.raises(SchemaNotReady, match=rf"on .*{node.port}"):
+            await from_url(twin, url, QUEUE)
+    migrate.upgrade(url, queue=QUEUE)
+    await transport.call("publish", "g", 2)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_connections_that_break_all_the_time_are_typed_errors(transport: Twin, url: str) -> None:
+    """Guards against errors of the driver's own, such as an AttributeError out of a connection that was just closed."""
+    deadline = time.monotonic() + 4
+    done = failed = 0
+
+    async def work(number: int) -> None:
+        nonlocal done, failed
+        while time.monotonic() < deadline:
+            try:
+                await transport.call("publish", f"g{number}", done)
+                done += 1
+            except BackendUnavailable:
+                failed += 1
+
+    def kill() -> None:
+        with connect(url) as client:
+            nodes = primaries(client)
+            while time.monotonic() < deadline:
+                for node in nodes:
+                    node.client_kill_filter(_type="normal", skipme=True)
+                time.sleep(0.02)
+
+    await asyncio.gather(asyncio.to_thread(kill), *(work(number) for number in range(4)))
+    assert done
+    assert (await transport.call("inspect.queue")).messages >= done
+
+
+def test_a_server_that_is_no_cluster_is_a_configuration_error() -> None:
+    with private() as server, pytest.raises(ConfigurationError, match="redis://"):
+        fairlane.connect(server.url.replace("redis://", "redis+cluster://").removesuffix("/0"), queue=QUEUE)
 
 
 @pytest.mark.parametrize("operation", ["ack", "publish"])

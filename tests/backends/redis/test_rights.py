@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -94,3 +95,42 @@ def test_wrong_passwords_and_missing_rights_are_one_typed_error_without_the_pass
     worker = server.url.replace("//", "//worker:p%25%2F%40%20s@")
     with pytest.raises(AuthenticationFailed):
         migrate.upgrade(worker, queue="another")
+
+
+def failure_of(call: Callable[[], Any]) -> str | None:
+    try:
+        call()
+    except AuthenticationFailed as error:
+        return str(error).lower()
+    return None
+
+
+@pytest.mark.parametrize("command", ["fcall", "zadd", "hset", "zrange", "time", "zcard", "hlen", "type"])
+def test_a_right_that_is_missing_is_named(server: Redis, command: str) -> None:
+    """Guards against "try again" and "run fairlane migrate" for what only the person who gives rights can mend."""
+    with connected(server, "worker") as queue:
+        queue.publish(f"without {command}", 0)
+        lease = queue.claim("w", 30)
+        messages = queue.inspect.queue().messages
+        with connect(server.url) as client:
+            client.execute_command("ACL", "SETUSER", "worker", f"-{command}")
+        failures = [
+            failure_of(lambda: queue.publish("another", 1)),
+            failure_of(lambda: queue.claim("w", 30)),
+            failure_of(lambda: queue.ack(lease)),
+        ]
+        assert all(command in failure for failure in failures if failure), failures
+        assert any(failures) or command == "type", "it is asked for only when a function fails"
+        with connect(server.url) as client:
+            client.execute_command("ACL", "SETUSER", "worker", f"+{command}")
+        assert queue.inspect.queue().messages <= messages + 1
+        while lease := queue.claim("w", 30):
+            queue.ack(lease)
+
+
+def test_a_key_that_a_user_may_not_touch_is_said(server: Redis) -> None:
+    connected(server, "worker").close()
+    with connect(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "worker", "resetkeys", "~{another}:*")
+    with pytest.raises(AuthenticationFailed, match="key"):
+        fairlane.connect(server.url.replace("//", "//worker:p%25%2F%40%20s@"), queue="orders")

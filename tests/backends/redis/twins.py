@@ -20,6 +20,8 @@ TWINS = ("sync", "async")
 class Twin:
     """One transport. `call("ack", lease)` works the same for both kinds."""
 
+    lease: Any = None
+
     def __init__(self, transport: Any, client: Any = None) -> None:
         self.transport = transport
         self.client = client
@@ -49,7 +51,7 @@ async def from_url(twin: str, url: str, queue: str, **options: Any) -> Twin:
     return Twin(await fairlane.connect_async(url, queue=queue, **options))
 
 
-def on_client(twin: str, url: str, queue: str, **settings: Any) -> Twin:
+def on_client(twin: str, url: str, queue: str, *, timeout: float = 30.0, **settings: Any) -> Twin:
     """A transport on a client of the application, which repeats failed commands unless told otherwise."""
     if twin == "sync":
         retry: Any = redis.retry.Retry(redis.backoff.ConstantBackoff(0.01), 5)
@@ -58,6 +60,6 @@ def on_client(twin: str, url: str, queue: str, **settings: Any) -> Twin:
     settings = {"retry": retry, "retry_on_error": [redis.exceptions.ConnectionError], **settings}
     if twin == "sync":
         client: Any = redis.Redis.from_url(url, **settings)
-        return Twin(fairlane.RedisTransport(client, queue=queue), client)
+        return Twin(fairlane.RedisTransport(client, queue=queue, timeout=timeout), client)
     client = redis.asyncio.Redis.from_url(url, **settings)
-    return Twin(fairlane.AsyncRedisTransport(client, queue=queue), client)
+    return Twin(fairlane.AsyncRedisTransport(client, queue=queue, timeout=timeout), client)

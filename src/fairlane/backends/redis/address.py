@@ -55,7 +55,7 @@ class Address:
         shown: for messages; holds no password.
         tls: connections are encrypted.
         settings: of connections, as keyword arguments of the driver.
-        max_connections, timeout, allow_eviction: see `options.OPTIONS`.
+        max_connections, timeout, allow_eviction, wait_replicas: see `options.OPTIONS`.
     """
 
     nodes: tuple[Node, ...]
@@ -66,6 +66,7 @@ class Address:
     max_connections: int
     timeout: float
     allow_eviction: bool
+    wait_replicas: int
 
 
 def parse(url: str, **options: Any) -> Address:

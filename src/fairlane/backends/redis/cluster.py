@@ -51,6 +51,11 @@ class Route:
         self._known = tuple(nodes)
         self.primary: Node | None = None
 
+    @property
+    def where(self) -> str | None:
+        """The primary, for people."""
+        return None if self.primary is None else str(self.primary)
+
     def delivered(self, packed: bytes, count: int, deadline: float) -> Program[Ask, list[Any], list[Any]]:
         """Send a request to the primary, and on to where it points.
 
@@ -149,13 +154,19 @@ class Cluster:
         self._route = Route(calls.key, address.nodes)
         self._nodes: dict[Node, Connections] = {}
 
+    @property
+    def where(self) -> str | None:
+        """The node that the queue is on, None if that is not known."""
+        return self._route.where
+
     def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
 
         def ask(one: Ask) -> list[Reply]:
             return self._node(one.node).send(one.packed, deadline, one.count)
 
-        return answer_of(run(self._route.delivered(self._calls.packed(request), 1, deadline), ask))
+        packed, count = self._calls.sent(request)
+        return answer_of(self._calls, run(self._route.delivered(packed, count, deadline), ask))
 
     def _node(self, node: Node) -> Connections:
         found = self._nodes.get(node)
@@ -178,13 +189,19 @@ class AsyncCluster:
         self._route = Route(calls.key, address.nodes)
         self._nodes: dict[Node, AsyncConnections] = {}
 
+    @property
+    def where(self) -> str | None:
+        """The node that the queue is on, None if that is not known."""
+        return self._route.where
+
     async def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
 
         async def ask(one: Ask) -> list[Reply]:
             return await self._node(one.node).send(one.packed, deadline, one.count)
 
-        return answer_of(await run_async(self._route.delivered(self._calls.packed(request), 1, deadline), ask))
+        packed, count = self._calls.sent(request)
+        return answer_of(self._calls, await run_async(self._route.delivered(packed, count, deadline), ask))
 
     def _node(self, node: Node) -> AsyncConnections:
         found = self._nodes.get(node)

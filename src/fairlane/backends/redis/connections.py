@@ -14,10 +14,11 @@ from collections import deque
 import redis
 
 from fairlane.backends.redis.address import Address, Node
-from fairlane.backends.redis.errors import AllBusy, NotSent, code_of
+from fairlane.backends.redis.errors import AllBusy, NotSent, TooFewReplicas, code_of
 from fairlane.backends.redis.streams import AsyncConnection, Connection, Reply
 from fairlane.backends.redis.wire import Calls
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.loops import PerLoop
 from fairlane.backends.stored import Call
 from fairlane.errors import TransportClosed
 
@@ -27,11 +28,22 @@ FRESH = 0.02
 _FAILURES = (OSError, redis.exceptions.RedisError)
 
 
-def answer_of(replies: list[Reply]) -> Reply:
-    """Return the first reply, or raise it if it is an error."""
+def answer_of(calls: Calls, replies: list[Reply]) -> Reply:
+    """Return the reply to a request.
+
+    Raises:
+        ResponseError: it is an error.
+        TooFewReplicas: not so many replicas as should have confirmed what was changed.
+    """
     reply = replies[0]
     if isinstance(reply, redis.exceptions.ResponseError):
         raise reply
+    if len(replies) > 1 and reply is not None:  # a claim that found nothing has changed nothing
+        confirmed = replies[1]
+        if isinstance(confirmed, redis.exceptions.ResponseError):  # it has become a replica itself, for example
+            raise TooFewReplicas(0, calls.wait_replicas) from confirmed
+        if confirmed < calls.wait_replicas:
+            raise TooFewReplicas(confirmed, calls.wait_replicas)
     return reply
 
 
@@ -74,12 +86,17 @@ class Connections(forks.ForkAware):
             NotSent: no connection was to be had, or it broke before the whole command was handed over.
         """
         permits = self._permits
+        waited = permits.empty()
         try:
             permits.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise NotSent from AllBusy(self._address.max_connections)
         try:
             return self._exchange(packed, deadline, count)
+        except NotSent as error:
+            if waited and isinstance(error.__cause__, TimeoutError | redis.exceptions.TimeoutError):
+                raise NotSent from AllBusy(self._address.max_connections)  # which took all the time that there was
+            raise
         finally:
             permits.put(None)
 
@@ -143,11 +160,12 @@ class _Loop:
         self.busy: set[AsyncConnection] = set()
         self.permits = asyncio.Semaphore(limit)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all connections, which ends the calls in progress."""
         for connection in (*self.busy, *(connection for connection, _ in self.free)):
             connection.close()
         self.free.clear()
+        await asyncio.sleep(0)  # in which the loop closes what was given up
 
 
 class AsyncConnections(forks.ForkAware):
@@ -157,40 +175,32 @@ class AsyncConnections(forks.ForkAware):
         self._address = address
         self._node = node
         self._closed = False
-        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        self._loops: PerLoop[_Loop] = PerLoop(self._begin, _Loop.close)
         forks.register(self)
+
+    async def _begin(self) -> _Loop:
+        return _Loop(self._address.max_connections)
 
     def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
-        left, self._loops = self._loops, {}
-        return left
+        return self._loops.forget()
 
     async def send(self, packed: bytes, deadline: float, count: int = 1) -> list[Reply]:
         """Send a packed command, or several; return their replies. See `Connections.send`."""
-        here = self._here()
+        here = await self._loops.client()
         sent = False
-        connecting = False
+        waits = here.permits.locked()
         try:
             async with asyncio.timeout(deadline - time.monotonic()), here.permits:
-                connecting = True
                 connection = self._reused(here) or await AsyncConnection.opened(self._address, self._node, deadline)
                 sent = True
                 return await self._on(here, connection, packed, count)
         except _FAILURES as error:
             if sent:
                 raise
-            if not connecting:
+            if waits and isinstance(error, TimeoutError | redis.exceptions.TimeoutError):
                 raise NotSent from AllBusy(self._address.max_connections)
             raise NotSent from error
-
-    def _here(self) -> _Loop:
-        running = asyncio.get_running_loop()
-        found = self._loops.get(running)
-        if found is None:
-            for loop in [each for each in self._loops if each.is_closed()]:
-                del self._loops[loop]  # its connections close as they are collected: a closed loop can do nothing
-            found = self._loops[running] = _Loop(self._address.max_connections)
-        return found
 
     async def _on(self, here: _Loop, connection: AsyncConnection, packed: bytes, count: int) -> list[Reply]:
         here.busy.add(connection)
@@ -222,17 +232,13 @@ class AsyncConnections(forks.ForkAware):
     async def close(self) -> None:
         """Close all connections. Calls in progress end; their outcome is unknown."""
         self._closed = True
-        running = asyncio.get_running_loop()
-        while self._loops:
-            loop, state = self._loops.popitem()
-            if loop is running:
-                state.close()
-            elif not loop.is_closed():
-                loop.call_soon_threadsafe(state.close)
+        await self._loops.close()
 
 
 class Server:
     """One server, for blocking calls."""
+
+    where: str | None = None
 
     def __init__(self, calls: Calls, address: Address) -> None:
         self._calls = calls
@@ -240,7 +246,8 @@ class Server:
 
     def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
-        return answer_of(self._connections.send(self._calls.packed(request), deadline))
+        packed, count = self._calls.sent(request)
+        return answer_of(self._calls, self._connections.send(packed, deadline, count))
 
     def close(self) -> None:
         """See `Connections.close`."""
@@ -250,13 +257,16 @@ class Server:
 class AsyncServer:
     """One server, for asyncio."""
 
+    where: str | None = None
+
     def __init__(self, calls: Calls, address: Address) -> None:
         self._calls = calls
         self._connections = AsyncConnections(address, address.nodes[0])
 
     async def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
-        return answer_of(await self._connections.send(self._calls.packed(request), deadline))
+        packed, count = self._calls.sent(request)
+        return answer_of(self._calls, await self._connections.send(packed, deadline, count))
 
     async def close(self) -> None:
         """See `AsyncConnections.close`."""

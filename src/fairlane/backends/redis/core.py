@@ -16,6 +16,15 @@ class RedisCore(ProcedureCore):
     """The stored operations are the functions of the queue's library."""
 
     client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
+    _refused_by: str | None = None
+
+    def check_ready(self) -> Program[Call, Rows, None]:
+        try:
+            yield from super().check_ready()
+        except SchemaNotReady as error:
+            if error.found is None:  # say which node of a cluster it is that lacks the functions
+                error.host = self._refused_by
+            raise
 
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(QUEUE_STATUS)
@@ -29,9 +38,10 @@ class RedisCore(ProcedureCore):
             return (yield from super().call(operation, arguments))
         except Refused as caught:
             refused = caught
+        self._refused_by = refused.error.host
         if operation is REVISION:
             return []
         if (yield from self.revision()) is None:
-            raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from refused.__cause__
+            raise SchemaNotReady(self.queue, None, CLIENT_REVISION, host=self._refused_by) from refused.__cause__
         # it failed, or the queue was removed and made anew just now
         raise refused.error from refused.__cause__

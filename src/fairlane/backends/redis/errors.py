@@ -29,6 +29,14 @@ class AllBusy(Exception):
     """Told by connections to an executor: all of them were in use for as long as a call may take."""
 
 
+class TooFewReplicas(Exception):
+    """Told by connections to an executor: it was carried out, and fewer replicas have confirmed it than should."""
+
+    def __init__(self, confirmed: int, wanted: int) -> None:
+        super().__init__(confirmed, wanted)
+        self.reason = f"it was carried out on the primary, but {confirmed} of {wanted} replicas have confirmed it"
+
+
 class Refused(Exception):
     """The function of a call found no queue; or the code is the unspecific ERR: it does not exist, or it failed.
 
@@ -49,7 +57,6 @@ _WAIT = {
     "NOREPLICAS": "too few replicas are connected, so it refuses writes",
     "MISCONF": "it cannot save to disk, so it refuses writes",
     "LOADING": "it is loading its data",
-    "READONLY": "it is a read-only replica: connect to the primary",
     "BUSY": "it is busy with a script",
 }
 _ELSEWHERE = {"MOVED", "ASK", "CROSSSLOT"}
@@ -74,12 +81,11 @@ def code_of(error: redis.exceptions.ResponseError) -> str:
     return found.group() if found else "ERR"
 
 
-def translate(error: Exception, host: str, timeout: float, queue: str) -> Exception | None:
+def translate(error: Exception, host: str, queue: str) -> Exception | None:
     """Return Fairlane's error for one of the driver's, None when it has none.
 
     Args:
         host: where the server is, for people.
-        timeout: seconds that the call was given.
         queue: its name.
     """
     outcome = OUTCOME_UNKNOWN
@@ -89,14 +95,18 @@ def translate(error: Exception, host: str, timeout: float, queue: str) -> Except
         return _translate_reply(error, host, queue)
     if isinstance(error, redis.exceptions.AuthenticationError):
         return AuthenticationFailed(BACKEND_NAME, host)
-    reason = _reason(error, timeout)
+    if isinstance(error, AllBusy):
+        busy = f"all {error} connections were in use for too long ({NOTHING_CHANGED})"
+        return BackendUnavailable(BACKEND_NAME, host, busy, "raise max_connections, or use more transports")
+    if isinstance(error, TooFewReplicas):
+        said = f" ({error.__cause__})" if error.__cause__ is not None else ""  # such as the right that is missing
+        return BackendUnavailable(BACKEND_NAME, host, error.reason + said, "it is lost if the primary fails now")
+    reason = _reason(error)
     return None if reason is None else BackendUnavailable(BACKEND_NAME, host, f"{reason} ({outcome})")
 
 
-def _reason(error: Exception, timeout: float) -> str | None:
+def _reason(error: Exception) -> str | None:
     """Return why a call has no answer; None when the error is none of the connection."""
-    if isinstance(error, AllBusy):
-        return f"all {error} connections were in use for {timeout:g} seconds: raise max_connections"
     if isinstance(error, redis.exceptions.TimeoutError | TimeoutError):
         return "it did not answer in time"
     if isinstance(error, redis.exceptions.InvalidResponse):
@@ -129,6 +139,9 @@ def _translate_reply(
         return QueueDamaged(queue, f"the key {text}. Delete or restore that key, then run `fairlane migrate`")
     if code in ("NOAUTH", "WRONGPASS"):
         return AuthenticationFailed(BACKEND_NAME, host)
+    if code == "READONLY":
+        reason = f"it is a replica, which is read-only ({NOTHING_CHANGED})"
+        return BackendUnavailable(BACKEND_NAME, host, reason, "connect to the primary; after a failover try again")
     if code in _WAIT:
         return BackendUnavailable(BACKEND_NAME, host, f"{_WAIT[code]} ({NOTHING_CHANGED})")
     if code == "DB":  # "DB index is out of range", once the driver has cut off the ERR

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, Self
 
 import redis
 import redis.asyncio
 
-from fairlane.backends.redis.address import parse, shown_of
+from fairlane.backends.redis.address import Address, parse, shown_of
 from fairlane.backends.redis.cluster import AsyncCluster, Cluster
 from fairlane.backends.redis.connections import AsyncServer, Server
 from fairlane.backends.redis.errors import BACKEND_NAME, NotSent, translate
@@ -25,6 +26,8 @@ from fairlane.errors import BackendUnavailable, ConfigurationError
 class _Sender(Protocol):
     """Sends requests with blocking calls, for many threads at once."""
 
+    @property
+    def where(self) -> str | None: ...
     def send(self, request: Call, deadline: float) -> Reply: ...
     def close(self) -> None: ...
 
@@ -32,6 +35,8 @@ class _Sender(Protocol):
 class _AsyncSender(Protocol):
     """The same for many tasks of asyncio."""
 
+    @property
+    def where(self) -> str | None: ...
     async def send(self, request: Call, deadline: float) -> Reply: ...
     async def close(self) -> None: ...
 
@@ -39,21 +44,42 @@ class _AsyncSender(Protocol):
 class _Settings:
     """What both executors are told, and what they make of replies and errors."""
 
-    def __init__(self, queue: str, host: str, timeout: float, allow_eviction: bool) -> None:
-        self.calls = Calls(queue)
+    def __init__(self, queue: str, host: str, timeout: float, allow_eviction: bool, wait_replicas: int = 0) -> None:
+        self.calls = Calls(queue, wait_replicas)
         self._queue = queue
         self.timeout = timeout
         self.closed = False
+        self._start_ends: float | None = None
         self._host = host
         self._allow_eviction = allow_eviction
+
+    @classmethod
+    def of_address(cls, address: Address, queue: str) -> Self:
+        return cls(queue, address.shown, address.timeout, address.allow_eviction, address.wait_replicas)
 
     @classmethod
     def of_client(cls, client: Any, queue: str, options: Mapping[str, Any]) -> Self:
         return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
 
-    def translated(self, error: Exception) -> Exception | None:
+    def deadline(self) -> float:
+        """Return when a call that begins now must have ended."""
+        now = time.monotonic()
+        return (
+            now + self.timeout if self._start_ends is None else min(now + self.timeout, max(self._start_ends, now + 1))
+        )
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """See `base.Limited`."""
+        self._start_ends = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._start_ends = None
+
+    def translated(self, error: Exception, where: str | None) -> Exception | None:
         """Return what to raise instead of an error, chained to what the driver said; None to let it through."""
-        known = translate(error, self._host, self.timeout, self._queue)
+        known = translate(error, where or self._host, self._queue)
         if known is None:
             return None
         if self.closed and isinstance(known, BackendUnavailable):
@@ -78,7 +104,7 @@ class RedisExecutor:
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Connect to the server or cluster at a URL; `options.OPTIONS` says what the options are."""
         address = parse(url, **options)
-        settings = _Settings(queue, address.shown, address.timeout, address.allow_eviction)
+        settings = _Settings.of_address(address, queue)
         return cls((Cluster if address.cluster else Server)(settings.calls, address), settings)
 
     @classmethod
@@ -95,13 +121,17 @@ class RedisExecutor:
         """Perform one operation."""
         settings = self._settings
         try:
-            reply = self._sender.send(request, time.monotonic() + settings.timeout)
+            reply = self._sender.send(request, settings.deadline())
         except Exception as error:
-            known = settings.translated(error)
+            known = settings.translated(error, self._sender.where)
             if known is None:
                 raise
             raise known from known.__cause__
         return settings.rows(request, reply)
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._settings.within(seconds)
 
     def close(self) -> None:
         """Close the connections, unless they are the application's; calls in progress still get their answers."""
@@ -119,7 +149,7 @@ class AsyncRedisExecutor:
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
         """Connect to the server or cluster at a URL; `options.OPTIONS` says what the options are."""
         address = parse(url, **options)
-        settings = _Settings(queue, address.shown, address.timeout, address.allow_eviction)
+        settings = _Settings.of_address(address, queue)
         return cls((AsyncCluster if address.cluster else AsyncServer)(settings.calls, address), settings)
 
     @classmethod
@@ -138,13 +168,17 @@ class AsyncRedisExecutor:
         """Perform one operation."""
         settings = self._settings
         try:
-            reply = await self._sender.send(request, time.monotonic() + settings.timeout)
+            reply = await self._sender.send(request, settings.deadline())
         except Exception as error:
-            known = settings.translated(error)
+            known = settings.translated(error, self._sender.where)
             if known is None:
                 raise
             raise known from known.__cause__
         return settings.rows(request, reply)
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `base.Limited`."""
+        return self._settings.within(seconds)
 
     async def close(self) -> None:
         """Close the connections, unless they are the application's; calls in progress end, their outcome is unknown."""

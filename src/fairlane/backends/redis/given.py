@@ -20,8 +20,8 @@ from redis.client import NEVER_DECODE
 from fairlane.backends.redis.errors import NotSent
 from fairlane.backends.redis.wire import Calls
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.loops import OwnerLoop
 from fairlane.backends.stored import Call
-from fairlane.errors import ConfigurationError
 
 MOST_CALLS = 64
 """How many calls of one transport may be under way on a pool at once."""
@@ -31,6 +31,8 @@ _FAILURES = (OSError, redis.exceptions.RedisError)
 
 class GivenPool:
     """Whatever stands behind a connection pool: a server, or Sentinel."""
+
+    where: str | None = None
 
     def __init__(self, calls: Calls, client: redis.Redis) -> None:
         self._calls = calls
@@ -43,10 +45,16 @@ class GivenPool:
             connection = self._pool.get_connection(*self._arguments)
         except _FAILURES as error:
             raise NotSent from error
+        usual = connection._sock.gettimeout()
         try:
+            # the client's own limit may be none at all
+            connection._sock.settimeout(max(0.001, deadline - time.monotonic()))
             connection.send_command(*self._calls.command(request))
-            return connection.read_response(disable_decoding=True)
+            reply = connection.read_response(disable_decoding=True)
+            connection._sock.settimeout(usual)
+            return reply
         except redis.exceptions.ResponseError:
+            connection._sock.settimeout(usual)
             raise
         except BaseException:
             connection.disconnect()
@@ -61,15 +69,22 @@ class GivenPool:
 class GivenCluster:
     """A cluster client."""
 
+    where: str | None = None
+
     def __init__(self, calls: Calls, client: redis.RedisCluster) -> None:
         self._calls = calls
         self._client: Any = client
 
     def send(self, request: Call, deadline: float) -> Any:
         """Send one request."""
-        node = self._client.get_node_from_key(self._calls.key)
         command = self._calls.command(request)
-        return self._client.execute_command(*command, target_nodes=node, **{NEVER_DECODE: True})
+        while True:
+            node = self._client.get_node_from_key(self._calls.key)
+            try:
+                return self._client.execute_command(*command, target_nodes=node, **{NEVER_DECODE: True})
+            except redis.exceptions.ClusterError as error:
+                if not _is_moving(error) or time.monotonic() > deadline:
+                    raise
 
     def close(self) -> None:
         """Do nothing: the client is the application's."""
@@ -82,16 +97,18 @@ class _AsyncGiven:
     may leave a connection with half a handshake or an unread reply, which the next call would take for its own.
     """
 
+    where: str | None = None
+
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._tasks: set[asyncio.Task[Any]] = set()
         self._owner = forks.OwnerProcess("redis", "a client of its own")
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = OwnerLoop("redis", "a client of its own")
 
     async def send(self, request: Call, deadline: float) -> Any:
         """Send one request."""
         self._owner.check()
-        self._check_loop()
+        self._loop.check()
         task = asyncio.ensure_future(self._in_time(self._send(request), deadline))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -103,16 +120,6 @@ class _AsyncGiven:
                 raise
             # close() ended the call: the caller itself goes on
             raise redis.exceptions.ConnectionError("this transport was closed during the call") from None
-
-    def _check_loop(self) -> None:
-        running = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = running
-        if self._loop is not running:
-            raise ConfigurationError(
-                "the connections of an asyncio client of redis belong to the event loop that has opened them: make "
-                "client and transport in each loop anew, or a transport of a URL, which may be used in several"
-            )
 
     async def _in_time(self, call: Coroutine[Any, Any, Any], deadline: float) -> Any:
         async with asyncio.timeout(deadline - time.monotonic()):
@@ -144,6 +151,8 @@ class AsyncGivenPool(_AsyncGiven):
                 connection = await self._pool.get_connection(*self._arguments)
             except _FAILURES as error:
                 raise NotSent from error
+            except RuntimeError as error:  # what asyncio says when another loop has opened it; nothing was sent
+                raise self._loop.refusal() from error
             try:
                 await connection.send_command(*self._calls.command(request))
                 return await connection.read_response(disable_decoding=True)
@@ -164,10 +173,24 @@ class AsyncGivenCluster(_AsyncGiven):
         self._client: Any = client
 
     async def _send(self, request: Call) -> Any:
-        client = await self._client.initialize()
-        node = client.get_node_from_key(self._calls.key)
         command = self._calls.command(request)
-        return await client.execute_command(*command, target_nodes=node, **{NEVER_DECODE: True})
+        try:
+            while True:
+                client = await self._client.initialize()
+                node = client.get_node_from_key(self._calls.key)
+                try:
+                    return await client.execute_command(*command, target_nodes=node, **{NEVER_DECODE: True})
+                except redis.exceptions.ClusterError as error:
+                    if not _is_moving(error):
+                        raise
+        except (AttributeError, IndexError, KeyError) as error:
+            # the driver's own mistakes while it finds its nodes anew, or uses a connection that has just been closed
+            raise redis.exceptions.ConnectionError("the client has lost its connection") from error
+
+
+def _is_moving(error: redis.exceptions.ClusterError) -> bool:
+    """Tell whether the driver has followed a queue until it gave up. No node has carried the call out then."""
+    return type(error) is redis.exceptions.ClusterError  # those of another kind are of classes below it
 
 
 def _checkout_arguments(pool: Any) -> tuple[str, ...]:

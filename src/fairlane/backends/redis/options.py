@@ -14,6 +14,7 @@ class RedisOptions(TypedDict, total=False):
     max_connections: int
     timeout: float
     allow_eviction: bool
+    wait_replicas: int
 
 
 class RedisClientSettings(TypedDict, total=False):
@@ -45,5 +46,12 @@ OPTIONS = (
         default=False,
         doc="Work with a server that may throw messages away when its memory is full.",
         for_client=True,
+    ),
+    Option(
+        "wait_replicas",
+        count(0, 100),
+        default=0,
+        doc="How many replicas must have a change before the call that made it returns. A call that not so many have "
+        "confirmed within a second raises an error, which says that it was carried out on the primary alone.",
     ),
 )

@@ -70,7 +70,7 @@ class RedisTarget(LedgerTarget):
         return translated(self._translate)
 
     def _translate(self, error: Exception) -> Exception | None:
-        known = translate(error, self._address.shown, self._address.timeout, self._queue)
+        known = translate(error, self._address.shown, self._queue)
         return known.error if isinstance(known, Refused) else known
 
     @contextmanager

@@ -28,6 +28,8 @@ from fairlane.templates import environment
 
 _KEYS_TEMPLATE = "lua/keys.lua.j2"
 _MICROSECONDS = 1_000_000
+REPLICA_SECONDS = 1.0
+"""How long a change may take to its replicas, if it has to be there."""
 
 Argument = bytes | str | int
 _COUNT = len(b"*9\r\n")
@@ -86,9 +88,16 @@ def _command(operation: Operation) -> str:
 
 
 class Calls:
-    """Turns requests of the core into commands. The part of a command that never changes is packed once."""
+    """Turns requests of the core into commands. The part of a command that never changes is packed once.
 
-    def __init__(self, queue: str) -> None:
+    Attributes:
+        key: one of the queue's keys, which says where in a cluster it is.
+        wait_replicas: how many replicas must confirm a change.
+    """
+
+    def __init__(self, queue: str, wait_replicas: int = 0) -> None:
+        self.wait_replicas = wait_replicas
+        self._wait = pack(("WAIT", wait_replicas, int(REPLICA_SECONDS * 1000)))
         keys = keys_of(queue)
         self.key = keys[0].encode()
         encoded = [key.encode() for key in keys]
@@ -110,6 +119,13 @@ class Calls:
         if head is None:
             head = self._heads[operation] = self._head(operation, len(argv))
         return head + pack(argv)[_COUNT:] if argv else head
+
+    def sent(self, request: Call) -> tuple[bytes, int]:
+        """Return what is sent for a request, and how many replies come: two if replicas must confirm it."""
+        packed = self.packed(request)
+        if self.wait_replicas and not request.operation.looks:
+            return packed + self._wait, 2
+        return packed, 1
 
     def _head(self, operation: Operation, more: int) -> bytes:
         fixed = self._fixed[operation]

@@ -1,0 +1,121 @@
+"""Replicas: what a failover may lose, and how `wait_replicas` keeps what was confirmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import fairlane
+from fairlane import migrate
+from fairlane.errors import BackendUnavailable
+from tests.backends.redis.servers import connect, private
+from tests.backends.redis.twins import TWINS, from_url
+from tests.servers.redis import Redis
+
+NOON = datetime(2027, 1, 15, 8, tzinfo=UTC)
+Pair = tuple[Redis, Redis]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A primary with a migrated queue `jobs`, and its replica, which has caught up."""
+    with private() as primary, private("--replicaof", "127.0.0.1", str(primary.port)) as replica:
+        migrate.upgrade(primary.url, queue="jobs")
+        with connect(replica.url) as client:
+            wait_for(lambda: client.exists("{jobs}:meta") and client.info("replication")["master_link_status"] == "up")
+        yield primary, replica
+
+
+def wait_for(is_so: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_change_is_on_a_replica_when_the_call_returns(pair: Pair, twin: str) -> None:
+    primary, replica = pair
+    transport = await from_url(twin, primary.url, "jobs", wait_replicas=1)
+    with connect(replica.url) as client:
+        for number in range(50):
+            await transport.call("publish", "g", number)
+            assert client.hlen("{jobs}:events") == number + 1
+        for number in range(50):
+            await transport.call("ack", await transport.call("claim", "w", 30))
+            assert client.hlen("{jobs}:events") == 49 - number
+    assert await transport.call("claim", "w", 30) is None
+    with pytest.raises(fairlane.LeaseLost):
+        await transport.call("ack", fairlane.Lease("g", 1, 1, "t", 1, NOON, NOON))
+    await transport.close()
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_replica_that_is_gone_is_an_error_that_says_what_was_done(pair: Pair, twin: str) -> None:
+    primary, replica = pair
+    transport = await from_url(twin, primary.url, "jobs", wait_replicas=1)
+    await transport.call("publish", "g", 1)
+    replica.kill()
+    with pytest.raises(BackendUnavailable, match=r"carried out on the primary, but 0 of 1 replicas"):
+        await transport.call("publish", "g", 2)
+    assert (await transport.call("inspect.queue")).messages == 2
+    await transport.close()
+
+
+def failover(pair: Pair, wait_replicas: int) -> int:
+    """Freeze the primary while four threads publish, make the replica the primary, let the old one go on and join.
+
+    Returns how many confirmed publishes are lost.
+    """
+    primary, replica = pair
+    confirmed: list[int] = []
+    failures: list[Exception] = []
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        with fairlane.connect(primary.url, "jobs", wait_replicas=wait_replicas, timeout=5) as queue:
+            turn = 0
+            while not stop.is_set():
+                turn += 1
+                event = number * 1_000_000 + turn
+                try:
+                    queue.publish(f"g{number}", event)
+                    confirmed.append(event)
+                except BackendUnavailable:
+                    time.sleep(0.01)
+                except Exception as error:
+                    failures.append(error)
+                    return
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    wait_for(lambda: len(confirmed) > 200)
+    (pid,) = primary.pids
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with connect(replica.url) as client:
+            client.execute_command("REPLICAOF", "NO", "ONE")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(0.1)  # for which nobody has told the old primary
+    with connect(primary.url) as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", replica.port)
+    stop.set()
+    for each in threads:
+        each.join()
+    assert failures == []
+    with connect(replica.url) as client:
+        kept = {int(event) for event in client.hvals("{jobs}:events")}
+    return len(set(confirmed) - kept)
+
+
+def test_a_primary_that_comes_back_from_a_freeze_loses_nothing_that_was_confirmed(pair: Pair) -> None:
+    assert failover(pair, wait_replicas=1) == 0
