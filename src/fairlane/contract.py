@@ -143,7 +143,7 @@ def _shown(value: object) -> str:
         return repr(value)[:200]
     except ValueError:  # Python refuses to write integers of more than 4,300 digits
         return "a very large number"
-    except USUAL_ERRORS:  # whatever the repr() of somebody's class does
+    except (*USUAL_ERRORS, RuntimeError):  # somebody's class has a broken repr()
         return f"an object of {type(value).__name__}"
 
 
