@@ -11,7 +11,9 @@ import pymongo
 import pytest
 
 import fairlane
-from fairlane import migrate
+from fairlane import BackendUnavailable, migrate
+from fairlane.backends.mongo.target import LOCK_SECONDS, MongoTarget
+from fairlane.backends.targets import Choices
 from fairlane.errors import SchemaNotReady
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync")]
@@ -97,7 +99,6 @@ def test_a_stamp_writes_the_revision_and_nothing_else(place: tuple[str, str], da
     from alembic import command
     from alembic.config import Config
 
-    from fairlane.backends.targets import Choices
     from fairlane.migrate.settings import Settings
     from fairlane.templates import bundle_root
 
@@ -121,13 +122,49 @@ def test_eight_processes_at_once_all_succeed(place: tuple[str, str], database: A
     assert database[f"{queue}_meta"].find_one({"_id": "lock"}) is None
 
 
-def test_a_lock_whose_holder_is_gone_ends(place: tuple[str, str], database: Any) -> None:
-    url, queue = place
+def hold(database: Any, queue: str, seconds: float) -> None:
+    """Leave the lock as a migration that was killed leaves it."""
     meta = database[f"{queue}_meta"]
     meta.insert_one({"_id": "lock", "holder": "gone"})
-    meta.update_one({"_id": "lock"}, [{"$set": {"until": {"$add": ["$$NOW", 300]}}}])
+    meta.update_one({"_id": "lock"}, [{"$set": {"until": {"$add": ["$$NOW", int(seconds * 1000)]}}}])
+
+
+def test_a_killed_migration_is_not_waited_for_longer_than_its_lock_lasts(
+    place: tuple[str, str], database: Any, caplog: Any
+) -> None:
+    """And what is waited for is said, once. Guards against a minute of silence."""
+    url, queue = place
+    hold(database, queue, 3)
     migrate.upgrade(url, queue=queue)
     assert migrate.status(url, queue=queue).ready
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "fairlane.migrate"]
+    assert "waiting for another migration" in said
+    assert f"the document 'lock' in {queue}_meta" in said
+    assert LOCK_SECONDS <= 10
+
+
+def test_a_lock_that_is_held_too_long_is_named(place: tuple[str, str], database: Any, monkeypatch: Any) -> None:
+    url, queue = place
+    hold(database, queue, 60)
+    monkeypatch.setattr("fairlane.backends.mongo.target.WAIT_SECONDS", 0.3)
+    with pytest.raises(BackendUnavailable, match=f"'lock' in {queue}_meta.*nothing was changed"):
+        migrate.upgrade(url, queue=queue)
+    assert collections(database, queue) == {f"{queue}_meta"}
+    database[f"{queue}_meta"].delete_one({"_id": "lock"})
+
+
+def test_a_slow_migration_keeps_its_lock_while_it_works(place: tuple[str, str], monkeypatch: Any) -> None:
+    """And one that has lost it stops before it writes a revision."""
+    url, queue = place
+    target = MongoTarget(url, Choices(queue))
+    with target.lock():
+        target._keep_lock()
+        target._meta.update_one({"_id": "lock"}, {"$set": {"holder": "another"}})
+        with pytest.raises(BackendUnavailable, match="another migration has taken"):
+            target.apply((), "0001", serves="0001", stamp=False)
+    assert target.read() is None
+    target._meta.delete_one({"_id": "lock"})
+    target.close()
 
 
 def test_the_script_for_mongosh_says_what_an_upgrade_does(place: tuple[str, str]) -> None:

@@ -79,6 +79,14 @@ async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup
         await queue.owner.open(queue.name, url=url(proxy), startup_timeout=TIMEOUT)
 
 
+@pytest.mark.twins("sync")
+async def test_a_migration_gives_up_a_silent_server_in_time(queue: Any, proxy: Proxy) -> None:
+    proxy.silence()
+    for act in (fairlane.migrate.upgrade, fairlane.migrate.status):
+        with took(2 * TIMEOUT), pytest.raises(BackendUnavailable):
+            await queue.call_blocking(act, f"{url(proxy)}&timeout={TIMEOUT}", queue=queue.name)
+
+
 @pytest.mark.twins("async")
 async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Any, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=url(proxy))

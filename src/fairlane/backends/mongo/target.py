@@ -7,22 +7,26 @@ queue that has a revision has everything that belongs to it.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
+import pymongo
 from bson.int64 import Int64
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from fairlane.backends.base import translated
-from fairlane.backends.mongo.address import database_of, make
+from fairlane.backends.mongo.address import database_of, make, shortest_timeout
 from fairlane.backends.mongo.errors import translate
+from fairlane.backends.mongo.options import OPTIONS
 from fairlane.backends.mongo.publishing import LOST, is_head_start
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document, number
+from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.retry import Unanswered
 from fairlane.backends.targets import Choices, LedgerTarget
 from fairlane.contract import DEFAULT_HEAD_START
@@ -30,7 +34,13 @@ from fairlane.errors import BackendUnavailable
 from fairlane.urls import host_of
 
 LOCK = "lock"
-LOCK_SECONDS = 60
+LOCK_SECONDS = 10
+"""How long a migration holds the lock without a sign of life: one that was killed is not waited for any longer."""
+
+WAIT_SECONDS = 60
+"""How long a migration waits for others."""
+
+_log = logging.getLogger("fairlane.migrate")
 
 INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
     # the line of each priority, in the order of claims
@@ -50,15 +60,21 @@ class MongoTarget(LedgerTarget):
         self._queue = choices.queue
         self._head_start = choices.head_start
         self._host = host_of(url)
+        self._token = uuid4().hex
+        self._token = uuid4().hex
         self._client = make(MongoClient[Document], url)
+        chosen: float = read_options("mongo", OPTIONS, url, {}, others=True)["timeout"]
+        self._timeout = shortest_timeout(self._client, chosen)
         self._database = database_of(self._client, None)
         self._meta = self._collection(META)
 
     def _collection(self, name: str) -> Collection[Document]:
         return self._database[f"{self._queue}_{name}"]
 
-    def _translated(self) -> translated:
-        return translated(self._translate)
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        with translated(self._translate), pymongo.timeout(self._timeout):
+            yield
 
     def _translate(self, error: Exception) -> Exception | None:
         known = translate(error, self._host)
@@ -67,27 +83,47 @@ class MongoTarget(LedgerTarget):
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
-        token = uuid4().hex
-        deadline = time.monotonic() + LOCK_SECONDS
-        with self._translated():
-            while not self._locked(token):
-                if time.monotonic() > deadline:
-                    raise BackendUnavailable("mongo", self._host, "another migration of this queue holds it up")
-                time.sleep(0.05)
+        deadline = time.monotonic() + WAIT_SECONDS
+        said = False
+        while not self._locked():
+            if time.monotonic() > deadline:
+                reason = f"other migrations have held {self._lock_name} for {WAIT_SECONDS} seconds"
+                raise BackendUnavailable("mongo", self._host, f"{reason} (nothing was changed)")
+            if not said:
+                said = True
+                _log.warning(
+                    "waiting for another migration of queue %s, which holds %s; if it is gone, for %d seconds",
+                    *(self._queue, self._lock_name, LOCK_SECONDS),
+                )
+            time.sleep(0.05)
         try:
             yield
         finally:
             with self._translated():
-                self._meta.delete_one({"_id": LOCK, "holder": token})
+                self._meta.delete_one({"_id": LOCK, "holder": self._token})
 
-    def _locked(self, token: str) -> bool:
-        """Take the lock if it is free, or was taken so long ago (by the server's clock) that its holder is gone."""
-        until = {"$add": ["$$NOW", LOCK_SECONDS * 1000]}
+    @property
+    def _lock_name(self) -> str:
+        return f"the document {LOCK!r} in {self._queue}_{META}"
+
+    def _locked(self) -> bool:
+        """Take the lock if it is free, or if its time is over by the server's clock: its holder is gone then."""
         free = {"_id": LOCK, "$expr": {"$lte": ["$until", "$$NOW"]}}
-        with suppress(DuplicateKeyError):
-            self._meta.insert_one({"_id": LOCK, "until": None})
-        taken = self._meta.update_one(free, [{"$set": {"holder": token, "until": until}}])
+        with self._translated():
+            with suppress(DuplicateKeyError):
+                self._meta.insert_one({"_id": LOCK, "until": None})
+            return self._held(free)
+
+    def _held(self, lock: Document) -> bool:
+        until = {"$add": ["$$NOW", LOCK_SECONDS * 1000]}
+        taken = self._meta.update_one(lock, [{"$set": {"holder": self._token, "until": until}}])
         return bool(taken.matched_count)
+
+    def _keep_lock(self) -> None:
+        """Give a sign of life to those who wait."""
+        if not self._held({"_id": LOCK, "holder": self._token}):
+            reason = f"it took so long that another migration has taken {self._lock_name}: migrate again"
+            raise BackendUnavailable("mongo", self._host, reason)
 
     def read(self) -> str | None:
         """Return the current revision, None when the queue is not there."""
@@ -107,11 +143,13 @@ class MongoTarget(LedgerTarget):
                 return
             if not stamp:
                 self._create()
+            self._keep_lock()
             self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
 
     def _create(self) -> None:
         for name, indexes in INDEXES.items():
             for index, fields, options in indexes:  # makes the collection too
+                self._keep_lock()
                 self._collection(name).create_index(fields, name=index, **options)
 
     def _record(self, revision: str, serves: str | None) -> dict[str, Any]:
@@ -174,4 +212,5 @@ class MongoTarget(LedgerTarget):
 
     def close(self) -> None:
         """Release the connection."""
-        self._client.close()
+        with pymongo.timeout(1.0):
+            self._client.close()
