@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlane import migrate as migrations
-from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url, opened
+from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url
 from fairlane.cli.text import json_line
 from fairlane.environ import resolve_url
 from fairlane.errors import QueueDamaged, SchemaNotReady
@@ -90,11 +90,7 @@ def migrate(
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:
-    try:
-        with opened(url, queue) as transport:
-            messages = transport.inspect.queue().messages
-    except SchemaNotReady:
-        return  # without a schema that fits, its messages cannot be counted
+    messages = migrations.messages_in(url, queue)
     if messages:
         lost = "1 message" if messages == 1 else f"{messages:,} messages"
         raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove it")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fairlane.backends import manifest_of
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, ask, retried
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
-from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError
+from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError, SchemaNotReady
 from fairlane.program import ResultT, run
 from fairlane.templates import bundle_root
 from fairlane.urls import scheme_of
@@ -171,6 +171,19 @@ def _patiently(action: Callable[[], ResultT], timeout: float) -> ResultT:
     """Try again while the server is not up, for `timeout` seconds at most."""
     policy = Within(timeout, STARTUP_PAUSES, BackendUnavailable)
     return run(retried(lambda: ask(action), policy), lambda request: request())
+
+
+def messages_in(url: str, queue: str) -> int:
+    """Return how many messages a queue holds; 0 if nobody can tell, since its schema is not there or does not fit."""
+    backend = manifest_of(scheme_of(url)).loaded()
+    core, executor = backend.core(check_queue(queue)), backend.executor.from_url(url, queue)
+    try:
+        run(core.check_ready(), executor.execute)
+        return run(core.queue_status(), executor.execute).messages
+    except SchemaNotReady:
+        return 0
+    finally:
+        executor.close()
 
 
 def _settings(url: str, queue: str, options: dict[str, str | None], head_start: float | str | None = None) -> Settings:

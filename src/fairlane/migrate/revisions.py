@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from fairlane.errors import ConfigurationError
 from fairlane.migrate.settings import Settings
 from fairlane.templates import render
 
@@ -29,6 +30,19 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
     options = op.get_context().opts
     settings: Settings = options["fairlane_settings"]
     sink: Sink = options["fairlane_sink"]
+    removes = direction == "down" and options["script"].get_revision(revision).down_revision is None
+    if removes and not settings.lose_messages and not op.get_context().as_sql:
+        _refuse_to_lose_messages(settings)
     chosen = files.get(settings.manifest.dialect or "", Files((), ()))
     for path in chosen.up if direction == "up" else chosen.down:
         sink(render(path, **settings.variables(revision, serves)))
+
+
+def _refuse_to_lose_messages(settings: Settings) -> None:
+    from fairlane.migrate import messages_in
+
+    queue = settings.choices.queue
+    found = messages_in(settings.url, queue)
+    if found:
+        lost = "1 message" if found == 1 else f"{found:,} messages"
+        raise ConfigurationError(f"the queue {queue} holds {lost}, which would be lost: add -x yes=1 to remove it")

@@ -19,10 +19,15 @@ OPTIONS = tuple(field.name for field in fields(Choices) if field.name != "queue"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One migration: where, and what the DBA chose."""
+    """One migration: where, and what the DBA chose.
+
+    Attributes:
+        lose_messages: a queue may be removed that holds messages.
+    """
 
     url: str
     choices: Choices
+    lose_messages: bool = True
 
     def __post_init__(self) -> None:
         check_queue(self.choices.queue)
@@ -75,11 +80,12 @@ def from_arguments(arguments: Mapping[str, str], default_url: str | None) -> Set
     Raises:
         ConfigurationError: an argument is unknown, or the URL is missing.
     """
-    unknown = sorted(set(arguments) - {"url", "queue", *OPTIONS})
+    unknown = sorted(set(arguments) - {"url", "queue", "yes", *OPTIONS})
     if unknown:
         raise ConfigurationError(f"unknown -x argument: {', '.join(unknown)}")
     url = arguments.get("url") or default_url
     if url is None:
         raise ConfigurationError("name the database: -x url=…, or set FAIRLANE_URL")
     chosen = {name: arguments.get(name) or None for name in OPTIONS}
-    return Settings(url, Choices(arguments.get("queue", DEFAULT_QUEUE), **chosen))
+    choices = Choices(arguments.get("queue", DEFAULT_QUEUE), **chosen)
+    return Settings(url, choices, lose_messages="yes" in arguments)

@@ -23,11 +23,16 @@ SEQUENCE_BEHIND = "QF003"
 NOT_THERE = frozenset({"3F000", "42P01", "42883"})
 """No such schema, table, function: the queue is not there."""
 
+NO_TABLE = "42P01"
+TORN = "its functions do not find its tables: the schema was renamed, or a table dropped; rename it back, or restore it"
 _NO_ROLE = frozenset({"22023", "42704"})
 """In a migration, which sets a role and grants to roles: there is none of that name."""
 
 _IN_THE_WAY = frozenset({"42P07", "42710", "42723", "42809"})
 """In a migration: there is a table, type, function or view of that name already."""
+
+_STILL_NEEDED = "2BP01"
+"""In a migration: a view, a function or a table of somebody else depends on what is to be dropped."""
 
 _MALFORMED_TEXT = "22P02"
 _CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
@@ -42,7 +47,8 @@ UNDONE = frozenset({"40001", "40P01"})
 
 _FULL = frozenset({"53000", "53100", "53200"})
 _NOT_PREPARED = frozenset({"26000", "42P05"})
-_REFUSED = frozenset({"28000", "28P01", "42501"})
+_NO_RIGHT = "42501"
+_REFUSED = frozenset({"28000", "28P01", _NO_RIGHT})
 
 _BUSY = "give the transport more connections, the server more room, or let fewer calls run at once"
 
@@ -124,11 +130,29 @@ def for_migration(error: BaseException, host: str) -> Exception | None:
             f"postgres at {host}: {_text(error)}; nothing was changed: the schema of a queue is for the queue alone, "
             "choose another name for the queue"
         )
+    if error.sqlstate == _NO_RIGHT:
+        return AuthenticationFailed("postgres", host, _with_hint(error))
+    if error.sqlstate == _STILL_NEEDED:
+        needed = " ".join((error.diag.message_detail or "").split())
+        return ConfigurationError(
+            f"postgres at {host}: {_text(error)}: {needed}; nothing was changed: drop that first, or leave the queue"
+        )
+    if error.sqlstate in NOT_THERE:
+        return ConfigurationError(
+            f"postgres at {host}: {_text(error)}; nothing was changed: the queue is damaged, {TORN}"
+        )
     return undone(error, host) or translate(error, host)
 
 
-def for_operation(error: psycopg.Error, operation: Operation) -> Exception | None:
+def for_operation(error: psycopg.Error, operation: Operation, queue: str, host: str) -> Exception | None:
     """Return what an error means for one operation in particular; None if nothing."""
+    if error.sqlstate == _NO_RIGHT:
+        option = "--reader-role" if operation.looks else "--app-role"
+        return AuthenticationFailed(
+            "postgres",
+            host,
+            f"{_text(error)}: `fairlane migrate --queue {queue} {option} ROLE` lets a role do this ({operation.name})",
+        )
     if operation is not PUBLISH:
         return None
     if error.sqlstate in {_MALFORMED_TEXT, "22P05", "54001"}:
@@ -187,6 +211,11 @@ def _without_state(error: psycopg.Error, host: str, text: str, sent: bool) -> Ex
 
 def _with_outcome(text: str, sent: bool) -> str:
     return f"{text} ({'whether the request was carried out is not known' if sent else 'nothing was changed'})"
+
+
+def _with_hint(error: psycopg.Error) -> str:
+    hint = error.diag.message_hint
+    return f"{_text(error)}: {hint}" if hint else _text(error)
 
 
 def _text(error: psycopg.Error) -> str:

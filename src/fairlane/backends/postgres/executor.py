@@ -13,8 +13,10 @@ from fairlane.backends.postgres.address import host_in, separated
 from fairlane.backends.postgres.connections import AsyncOwnPool, AsyncSource, OwnPool, Source
 from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
+    NO_TABLE,
     NOT_THERE,
     SEQUENCE_BEHIND,
+    TORN,
     UNDONE,
     NotSent,
     for_operation,
@@ -50,19 +52,25 @@ class _Requests:
         PostgreSQL locks without regard to `skip locked`; so two that passed over groups of open publishers may wait for
         each other. One of them was given up then, and has changed nothing.
         """
+        if request.operation is REVISION:  # a queue that is being removed looks like a damaged one for a moment
+            return tries == 1 and not self._joins and error.sqlstate == NO_TABLE
         return request.operation is CLAIM and tries < TRIES and not self._joins and error.sqlstate in UNDONE
 
     def answer(self, error: psycopg.Error, request: Call, *, sent: bool = True) -> Rows:
         """Return the answer that an error amounts to, or raise what to raise in its place."""
         if lost_lease(error, request.operation):
             raise LeaseGone() from error
+        if error.sqlstate == NO_TABLE and request.operation is REVISION:
+            raise QueueDamaged(self._queue, TORN) from error
         if error.sqlstate in NOT_THERE:
             if request.operation is REVISION:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
         if error.sqlstate == SEQUENCE_BEHIND:
             raise QueueDamaged(self._queue, sequence_behind(self._queue)) from error
-        known = for_operation(error, request.operation) or translate(error, self._host, sent=sent)
+        known = for_operation(error, request.operation, self._queue, self._host) or translate(
+            error, self._host, sent=sent
+        )
         if known is None and not self._joins:
             known = undone(error, self._host)
         if known is None:
