@@ -67,7 +67,7 @@ async def test_connections_are_not_shared_with_forked_children(queue: Queue) -> 
 
 @pytest.mark.twins("async")
 @pytest.mark.cluster
-@pytest.mark.backends(*(name for name in KITS if name != "memory"))
+@pytest.mark.backends(*(name for name, kit in KITS.items() if kit().caps.reach != "process"))
 async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(queue: Queue) -> None:
     transport = queue.transport
     await queue.publish("g", 1)

@@ -124,7 +124,10 @@ def test_eight_processes_migrate_an_empty_database_at_once(database: Database) -
     command = ("migrate", "--url", database.url, "--queue", database.queue)
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda _: fairlane(*command, timeout=120), range(8)))
-    assert [(each.code, each.err) for each in done] == [(0, "")] * 8
+    assert [each.code for each in done] == [0] * 8
+    # who waits for another says so, where the server cannot queue them up by itself
+    said = [line for each in done for line in each.err.splitlines()]
+    assert [line for line in said if not line.startswith("waiting for another migration")] == []
     assert database.revision == "0001"
     with connect(database.url, database.queue) as queue:
         queue.publish("g", 1)
