@@ -23,7 +23,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 PRELOADED = (
     *("typer", "rich.table", "rich.progress", "jinja2", "sqlalchemy", "alembic.config", "alembic.command"),
@@ -133,7 +133,7 @@ def _attend(line: socket.socket, streams: list[int]) -> None:
     os._exit(0)
 
 
-def _become(request: dict[str, object], streams: list[int]) -> None:
+def _become(request: dict[str, Any], streams: list[int]) -> None:
     """Be a new interpreter, as far as a program can tell, and end with its exit code."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -143,10 +143,10 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
     os.environ.update(request["env"])
     os.chdir(str(request["cwd"]))
     sys.path[0] = str(request["cwd"])
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0), encoding="utf-8")
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0), encoding="utf-8")  # type: ignore[misc]  # ours to set
     # the same objects, since what was imported may have kept them
-    sys.stdout.reconfigure(encoding="utf-8", errors="strict")
-    sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="strict")
+    cast(io.TextIOWrapper, sys.stderr).reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.argv = ["", *request["arguments"]]
     code: object = 0
     try:

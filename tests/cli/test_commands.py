@@ -6,15 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fairlane as package
-from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus, Transport
 from fairlane.backends import MANIFESTS
 from tests.commands import Done, fairlane
-from tests.harness import Queue
 
 
 def names(kind: type) -> list[str]:
@@ -29,7 +27,7 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def queue(url: str) -> Iterator[Any]:
+def queue(url: str) -> Iterator[Transport]:
     with package.connect(url) as transport:
         yield transport
 
@@ -70,7 +68,7 @@ def test_migrate_and_status(tmp_path: Path) -> None:
     }
 
 
-def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, queue: Queue) -> None:
+def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, queue: Transport) -> None:
     queue.publish("g", 1)
     assert "1 message," in fairlane("migrate", "base", "--url", url).failed_in_one_line()
     assert queue.inspect.queue().messages == 1
@@ -89,7 +87,7 @@ def test_migrate_sql_prints_the_script_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stats_groups_and_peek(url: str, queue: Queue) -> None:
+def test_stats_groups_and_peek(url: str, queue: Transport) -> None:
     queue.publish("a", {"n": 1}, 2)
     queue.publish("a", [None, "zwei"], dedup_id="once")
     queue.publish("b", 3)
@@ -115,7 +113,7 @@ def test_stats_groups_and_peek(url: str, queue: Queue) -> None:
     assert "no messages" in fairlane("peek", "nobody", "--url", url).ok().out
 
 
-def test_groups_says_when_there_are_more(url: str, queue: Queue) -> None:
+def test_groups_says_when_there_are_more(url: str, queue: Transport) -> None:
     for number in range(3):
         queue.publish(f"g{number}", None)
     done = fairlane("groups", "--url", url, "--limit", 2).ok()
@@ -150,7 +148,7 @@ def test_publish_claim_extend_nack_ack_by_hand(url: str, tmp_path: Path) -> None
     assert fairlane("claim", env=env).code == 1
 
 
-def test_publish_a_file(url: str, tmp_path: Path, queue: Queue) -> None:
+def test_publish_a_file(url: str, tmp_path: Path, queue: Transport) -> None:
     lines = [{"group": f"g{n % 3}", "event": n, "priority": n % 5, "dedup_id": f"d{n}"} for n in range(30)]
     text = "\ufeff" + "\n\n".join(map(json.dumps, lines))
     (tmp_path / "events.jsonl").write_text(text, encoding="utf-8")

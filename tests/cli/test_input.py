@@ -74,7 +74,7 @@ LOCALES = {
 @pytest.mark.parametrize("locale", LOCALES)
 def test_input_is_utf_8_whatever_the_locale(here: Path, locale: str) -> None:
     def fairlane_here(*arguments: bytes, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        command = [*fairlane_command(), *arguments]
+        command: list[str | bytes] = [*fairlane_command(), *arguments]
         return subprocess.run(
             command,
             input=stdin,

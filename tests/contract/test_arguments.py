@@ -7,7 +7,7 @@ import decimal
 import enum
 import math
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -81,6 +81,8 @@ DEDUP_IDS = {
     b"a": TypeError,
 }
 
+NO_LEASES: tuple[object, ...] = (None, "token", 1, {})
+
 CASES = [
     *(("group_id", value, error) for value, error in IDS.items()),
     *(("worker_id", value, error) for value, error in IDS.items()),
@@ -90,7 +92,7 @@ CASES = [
     *(("extend visibility", value, error) for value, error in [*VISIBILITIES.items(), (True, TypeError)]),
     *(("delay", value, error) for value, error in [*DELAYS.items(), (True, TypeError), (False, TypeError)]),
     *(("dedup_id", value, error) for value, error in DEDUP_IDS.items()),
-    *(("lease", value, TypeError) for value in (None, "token", 1, {})),
+    *(("lease", value, TypeError) for value in NO_LEASES),
 ]
 
 
@@ -242,7 +244,8 @@ async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue
     lease = await queue.get()
     wrong = []
     for name, value, error in FORGED:
-        forged = replace(lease, **{name: value})
+        content: dict[str, Any] = {name: value}
+        forged = replace(lease, **content)
         for operation in (queue.ack, queue.nack, lambda it: queue.extend(it, 30)):
             try:
                 await operation(forged)
@@ -253,7 +256,7 @@ async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue
                 wrong.append(f"{name}={shown(value)}: accepted")
     assert wrong == []
     with pytest.raises(TypeError):
-        await queue.ack(replace(lease, group_id="free", token=None))
+        await queue.ack(replace(lease, group_id="free", token=None))  # type: ignore[arg-type]  # what is refused
     await queue.ack(lease)
     assert await queue.drain() == [("free", 1)]
 
@@ -295,7 +298,7 @@ async def test_arguments_that_are_a_kind_of_str_count_as_the_text_they_hold(queu
 
 
 class Silent:
-    def __repr__(self) -> None:
+    def __repr__(self) -> NoReturn:
         raise RuntimeError("no text of this")
 
 

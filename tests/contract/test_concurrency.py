@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane import BackendUnavailable, LeaseLost, TransportClosed
-from tests.harness import LONG, SHORT, Queue, eventually
+from tests.harness import LONG, SHORT, Queue, eventually, held
 
 pytestmark = pytest.mark.promise(1, 2, 3)
 
@@ -134,8 +134,9 @@ async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue
     assert len(set(seqs)) == 80
 
     await eventually(lambda: all_ready(queue, groups + 80), 20)
-    got = await asyncio.gather(*(queue.claim(f"final-{n}", LONG) for n in range(groups + 80)))
-    assert None not in got, "a message was lost beyond its lease"
+    answers = await asyncio.gather(*(queue.claim(f"final-{n}", LONG) for n in range(groups + 80)))
+    assert None not in answers, "a message was lost beyond its lease"
+    got = [held(lease) for lease in answers]
     assert len({lease.group_id for lease in got}) == groups + 80
     assert all(lease.group_id in (f"g{lease.event}", f"after-{lease.event}") for lease in got)
     for lease in got:

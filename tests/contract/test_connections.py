@@ -58,7 +58,7 @@ async def test_connections_are_not_shared_with_forked_children(queue: Queue) -> 
     for number in range(40):
         transport.publish("parent", number)
     assert await ended(*children) == [0, 0, 0]
-    found = {}
+    found: dict[str, list[int]] = {}
     for group, event in await queue.drain():
         found.setdefault(group, []).append(event)
     names = ("parent", "child-0", "child-1", "child-2")
@@ -243,14 +243,10 @@ async def test_connections_that_may_not_wait_for_a_lock_are_one_typed_error(
     with psycopg.connect(queue.kit.url(queue.name)) as other:
         other.execute(f'lock table "{queue.name}".groups in access exclusive mode')
         for each in impatient:
-            for operation in (
-                lambda each=each: each.publish("g", 2),
-                lambda each=each: each.claim("w", LONG),
-                lambda each=each: each.ack(lease),
-                lambda each=each: each.status(),
-            ):
+            operations = (each.publish("g", 2), each.claim("w", LONG), each.ack(lease), each.status())
+            for operation in operations:
                 with pytest.raises(BackendUnavailable, match="timeout"):
-                    await operation()
+                    await operation
     await impatient[1].ack(lease)
     assert await queue.leftovers() == {}
 
@@ -306,9 +302,10 @@ async def waiting(queue: Queue, statement: Any) -> Any:
 
     def look() -> Any:
         with psycopg.connect(queue.kit.url(queue.name)) as connection:
-            return connection.execute(
+            ((count,),) = connection.execute(
                 "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s", (statement,)
-            ).fetchone()[0]
+            ).fetchall()
+            return count
 
     return await asyncio.to_thread(look) > 0
 
@@ -413,12 +410,13 @@ async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue:
     "step", [(OwnConnection, "is_fit"), (Pool, "give"), (OwnConnection, "ask")], ids=["is_fit", "give", "ask"]
 )
 async def test_connections_are_not_lost_by_an_interrupt(
-    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, step: Any
+    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, step: tuple[type, str]
 ) -> None:
     """Ctrl-C between the statement and the pool. Guards against a place in the pool that nobody gives back."""
     one = await queue.another(url=pools["own"](), max_connections=1, timeout=2)
     await one.publish("g", 0)
-    original, struck = getattr(*step), []
+    original = getattr(*step)
+    struck: list[tuple[type, str]] = []
 
     def interrupted(self: Any, *arguments: Any) -> Any:
         answer = original(self, *arguments)
@@ -427,7 +425,8 @@ async def test_connections_are_not_lost_by_an_interrupt(
             raise KeyboardInterrupt
         return answer
 
-    monkeypatch.setattr(*step, interrupted)
+    kind, method = step
+    monkeypatch.setattr(kind, method, interrupted)
     with pytest.raises(KeyboardInterrupt):
         one.transport.publish("g", 1)
     assert struck

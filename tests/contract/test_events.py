@@ -19,7 +19,7 @@ pytestmark = pytest.mark.promise(10)
 
 
 def nested(depth: Any, leaf: int = 1) -> Any:
-    value = leaf
+    value: Any = leaf
     for level in range(depth):
         value = [value] if level % 2 else {"k": value}
     return value
@@ -122,7 +122,7 @@ class Point:
 
 
 def loop() -> Any:
-    value = []
+    value: list[Any] = []
     value.append(value)
     return value
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import LONG, SHORT, Queue
+from tests.harness import LONG, SHORT, Queue, held
 
 pytestmark = pytest.mark.promise(2)
 
@@ -46,7 +46,7 @@ async def test_exclusivity_as_many_free_groups_as_claimers_give_each_its_own(que
         await queue.publish(f"g{n}", n)
     got = await asyncio.gather(*(queue.claim(f"w{n}", LONG) for n in range(claimers)))
     assert None not in got, "a false None"
-    assert len({lease.group_id for lease in got}) == claimers
+    assert len({held(lease).group_id for lease in got}) == claimers
 
 
 @pytest.mark.cluster

@@ -58,6 +58,7 @@ async def break_connections(queue: Queue, server: Any) -> None:
     else:
         import redis.asyncio
 
+        client: Any  # the driver's commands are not typed
         async with redis.asyncio.Redis.from_url(server.url) as client:
             await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
@@ -113,15 +114,15 @@ async def test_faults_while_the_server_is_down_are_typed_and_nothing_is_lost(own
     lease = await queue.get()
     await asyncio.to_thread(server.stop)
     for call in (
-        lambda: queue.publish("g", 2),
-        lambda: queue.claim("w", LONG),
-        lambda: queue.ack(lease),
-        lambda: queue.nack(lease),
-        lambda: queue.extend(lease, LONG),
-        lambda: queue.status(),
+        queue.publish("g", 2),
+        queue.claim("w", LONG),
+        queue.ack(lease),
+        queue.nack(lease),
+        queue.extend(lease, LONG),
+        queue.status(),
     ):
         with pytest.raises(BackendUnavailable) as caught:
-            await asyncio.wait_for(call(), 15)
+            await asyncio.wait_for(call, 15)
         assert "127.0.0.1" in str(caught.value)
         assert "postgres:" not in str(caught.value)  # user:password
     await asyncio.to_thread(server.start)
@@ -296,7 +297,7 @@ async def test_faults_a_full_file_is_a_typed_error_and_can_be_drained(
     """SQLITE_FULL, as from a full disk: publishing fails and adds nothing, and what is there can be worked off."""
     await queue.fill([(f"g{n}", "x" * 500) for n in range(50)])
     if queue.twin == "sync":
-        connection = sqlite3.connect(folder / "queue.db", isolation_level=None, check_same_thread=False)
+        connection: Any = sqlite3.connect(folder / "queue.db", isolation_level=None, check_same_thread=False)
         pages = connection.execute("pragma page_count").fetchone()[0]
         connection.execute(f"pragma max_page_count = {pages + 2}")
     else:

@@ -21,6 +21,7 @@ from fairlane import (
 )
 from fairlane.backends.redis.wire import keys_of
 from tests.harness import LONG, Queue, Queues
+from tests.harness.kits.redis import RedisKit
 from tests.servers.base import free_port
 
 pytestmark = pytest.mark.promise(13)
@@ -87,6 +88,7 @@ async def test_refusal_of_a_queue_whose_keys_went_without_its_functions(queue: Q
     lease = await queue.get()
 
     def forget() -> None:
+        assert isinstance(queue.kit, RedisKit)
         with queue.kit.connect(queue.name) as client:
             client.delete(*keys_of(queue.name))
 

@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
         if not self.caps.priorities:
             floor = 0
         line = self.model.line(floor)
-        lease = self.wait(self.queue.claim("worker", LONG, floor))
+        lease: Lease | None = self.wait(self.queue.claim("worker", LONG, floor))
         assert (lease is None) == (not line), f"got {lease}, the line is {line}"
         if lease is None:
             return None

@@ -318,14 +318,9 @@ async def test_transactions_of_a_stricter_isolation_level_are_refused(queue: Que
     else:
         await connection.set_isolation_level(psycopg.IsolationLevel[level])
     mine = queues.over(queue.name, connection)
-    for refused in (
-        lambda: mine.claim("w", LONG),
-        lambda: mine.ack(lease),
-        lambda: mine.nack(lease),
-        lambda: mine.extend(lease, LONG),
-    ):
+    for refused in (mine.claim("w", LONG), mine.ack(lease), mine.nack(lease), mine.extend(lease, LONG)):
         with pytest.raises(ConfigurationError, match="READ COMMITTED"):
-            await refused()
+            await refused
         await mine.call(connection.rollback)
     await mine.publish("g", 2)
     await mine.call(connection.commit)

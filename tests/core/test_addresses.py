@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import PureWindowsPath
+from pathlib import Path, PureWindowsPath
+from typing import Any
 
 import pytest
 
@@ -55,13 +56,13 @@ def upgrade(url: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("way", [connect, connect_async, upgrade])
 @pytest.mark.parametrize("backend", MANIFESTS)
-def test_an_option_that_a_backend_does_not_have_is_refused_in_a_url(backend, way):
+def test_an_option_that_a_backend_does_not_have_is_refused_in_a_url(backend: str, way: Any) -> None:
     """`memory://?typo=1` was once the same queue as `memory://`; a misspelt timeout is the default without a word."""
     with pytest.raises(ConfigurationError):
         way(f"{BASE[backend]}?busy_timout=1")
@@ -69,14 +70,14 @@ def test_an_option_that_a_backend_does_not_have_is_refused_in_a_url(backend, way
 
 @pytest.mark.parametrize("way", [connect, connect_async])
 @pytest.mark.parametrize("backend", MANIFESTS)
-def test_an_option_that_a_backend_does_not_have_is_refused_as_a_keyword(backend, way):
+def test_an_option_that_a_backend_does_not_have_is_refused_as_a_keyword(backend: str, way: Any) -> None:
     with pytest.raises(ConfigurationError, match="busy_timout"):
         fairlane.connect(BASE[backend], startup_timeout=0, busy_timout=1)
 
 
 @pytest.mark.parametrize("way", [connect, connect_async, upgrade])
 @pytest.mark.parametrize("url", TOO_MUCH)
-def test_a_part_of_a_url_that_would_not_count_is_refused(url, way):
+def test_a_part_of_a_url_that_would_not_count_is_refused(url: str, way: Any) -> None:
     """`memory://a` and `memory://b` look like two queues, and were one."""
     with pytest.raises(ConfigurationError):
         way(url)
@@ -93,7 +94,7 @@ def test_a_part_of_a_url_that_would_not_count_is_refused(url, way):
         ("//server/share/queue.db", "/server/share/queue.db"),
     ],
 )
-def test_the_path_of_an_sqlite_url_may_begin_with_a_drive_on_windows(path, name):
+def test_the_path_of_an_sqlite_url_may_begin_with_a_drive_on_windows(path: Any, name: str) -> None:
     assert file_name(path, drive_letters=True) == name
     if name[1:2] == ":":
         assert PureWindowsPath(name).is_absolute()

@@ -15,6 +15,7 @@ from fairlane import (
     BackendUnavailable,
     ConfigurationError,
     InMemoryTransport,
+    JsonCodec,
     LeaseLost,
     MemoryStore,
     SchemaNotReady,
@@ -22,13 +23,14 @@ from fairlane import (
     templates,
 )
 from fairlane.backends import MANIFESTS, manifest_of
-from fairlane.backends.stored import REVISION, Call, ProcedureCore
+from fairlane.backends.stored import REVISION, Call, ProcedureCore, Rows
 from fairlane.contract import check_head_start, check_queue
 from fairlane.environ import resolve_url, url_from
 from fairlane.model import Revision
 from fairlane.operations import Operations
 from fairlane.program import Sleep, run, run_async
 from fairlane.urls import host_of, options_of, scheme_of, split_url
+from tests.harness import held
 
 # URLs
 
@@ -244,6 +246,10 @@ def test_a_cancelled_program_is_told_and_ended() -> None:
 # Operations
 
 
+def nothing(request: Call) -> Rows:
+    return []
+
+
 class StartingCore(ProcedureCore):
     """A server that is not up at first."""
 
@@ -260,7 +266,7 @@ class StartingCore(ProcedureCore):
 
 
 def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up() -> None:
-    operations = Operations(StartingCore(4, Revision("0001", "0001")), None)
+    operations = Operations(StartingCore(4, Revision("0001", "0001")), JsonCodec())
     pauses = []
     program = operations.start(10)
     try:
@@ -268,7 +274,7 @@ def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up() -> Non
         while True:
             if isinstance(request, Sleep):
                 pauses.append(request.seconds)
-            request = program.send(None)
+            request = program.send([])
     except StopIteration:
         pass
     assert len(pauses) == 4
@@ -277,18 +283,18 @@ def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up() -> Non
 
 def test_a_start_gives_up_after_its_time() -> None:
     with pytest.raises(BackendUnavailable):
-        run(Operations(StartingCore(10**6, None), None).start(0.1), lambda _: None)
+        run(Operations(StartingCore(10**6, None), JsonCodec()).start(0.1), nothing)
 
 
 @pytest.mark.parametrize(("found", "serves"), [("0000", "0000"), ("0002", "0002"), ("0009", "0005")])
 def test_a_revision_that_does_not_fit_is_refused_at_once(found: Any, serves: Any) -> None:
     with pytest.raises(SchemaNotReady) as caught:
-        run(Operations(StartingCore(0, Revision(found, serves)), None).start(10), lambda _: None)
+        run(Operations(StartingCore(0, Revision(found, serves)), JsonCodec()).start(10), nothing)
     assert (caught.value.found, caught.value.needed) == (found, "0001")
 
 
 def test_a_newer_revision_that_still_serves_is_fine() -> None:
-    run(Operations(StartingCore(0, Revision("0009", "0001")), None).start(0), lambda _: None)
+    run(Operations(StartingCore(0, Revision("0009", "0001")), JsonCodec()).start(0), nothing)
 
 
 # The in-memory store
@@ -308,14 +314,14 @@ def test_a_memory_store_that_was_reset_is_as_a_new_one() -> None:
     store = MemoryStore.shared("unit_reset")
     with InMemoryTransport(queue="unit_reset") as queue:
         queue.publish("g", 1, 3, dedup_id="once")
-        late = queue.claim("w", 30)
+        late = held(queue.claim("w", 30))
         store.advance(1e9)
         store.reset()
         with pytest.raises(LeaseLost):
             queue.ack(late)
         assert queue.inspect.queue().messages == 0
         assert queue.publish("g", 2, dedup_id="once") == 1
-        lease = queue.claim("w", 30)
+        lease = held(queue.claim("w", 30))
         assert (lease.event, lease.attempts) == (2, 1)
         assert abs((lease.published_at - datetime.now(UTC)).total_seconds()) < 5
 
@@ -324,15 +330,15 @@ def test_the_clock_of_a_memory_store_can_be_moved_forward_only() -> None:
     store = MemoryStore()
     with InMemoryTransport(store) as queue:
         queue.publish("g", 1)
-        first = queue.claim("w", 30)
+        first = held(queue.claim("w", 30))
         store.advance(29)
         assert queue.claim("w", 30) is None
         store.advance(1)
-        second = queue.claim("w", 30)
+        second = held(queue.claim("w", 30))
         assert second.attempts == 2
         queue.nack(second, 3600)
         store.advance(3600)
-        assert queue.claim("w", 30).attempts == 3
+        assert held(queue.claim("w", 30)).attempts == 3
     assert first.expires_at > first.published_at
     for wrong in (-1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="seconds must be"):
@@ -346,7 +352,7 @@ def test_memory_lines_do_not_grow_with_what_is_finished() -> None:
         for n in range(20):
             queue.publish(f"g{n}", n)
         for _ in range(2000):
-            queue.nack(queue.extend(queue.claim("w", 30), 3600))
+            queue.nack(queue.extend(held(queue.claim("w", 30)), 3600))
         assert sum(len(line) for line in store._lines) < 200
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -21,7 +22,7 @@ PASSWORDS = [
     "5678#et",
 ]
 SCHEMES = ["redis", "rediss", "redis+cluster", "postgresql", "sqlite", "rqlite"]
-WAYS = {
+WAYS: dict[str, Callable[[str], object]] = {
     "connect": lambda url: fairlane.connect(url, "orders", startup_timeout=0),
     "connect_async": lambda url: asyncio.run(fairlane.connect_async(url, "orders", startup_timeout=0)),
     "upgrade": lambda url: migrate.upgrade(url, queue="orders"),

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane import BackendUnavailable
 from fairlane.backends.shared.retry import Pauses, Unanswered, Within, ask, delivered, retried
-from fairlane.program import Sleep, run
+from fairlane.program import Program, Sleep, run
 
 PAUSES = Pauses(0.01, 0.04)
 
@@ -90,7 +90,7 @@ def test_tries_end_with_the_time_and_the_last_one_is_at_that_moment() -> None:
 
 
 def test_a_signal_handlers_exception_ends_the_tries() -> None:
-    program = retried(lambda: ask("?"), Within(5, PAUSES, Exception))
+    program: Program[Any, Any, Any] = retried(lambda: ask("?"), Within(5, PAUSES, Exception))
     next(program)
     with pytest.raises(KeyboardInterrupt):
         program.throw(KeyboardInterrupt())

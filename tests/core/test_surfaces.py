@@ -22,7 +22,7 @@ TWIN_NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 def surface(kind: Any) -> Any:
     """Public methods and properties with their parameters and defaults."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in dir(kind):
         value = inspect.getattr_static(kind, name)
         if name.startswith("_") and name not in ("__enter__", "__exit__", "__aenter__", "__aexit__", "__init__"):

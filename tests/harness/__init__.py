@@ -11,7 +11,9 @@ condition holds. Prefer them to `sleep`. A test that sleeps all the same says wh
 somebody gets the time to do what the test proves is not done.
 """
 
-from tests.harness.kits import KITS, Kit
+from tests.harness.kits import KITS
+from tests.harness.kits.base import Kit
+from tests.harness.leases import held
 from tests.harness.queues import Queue, Queues
 from tests.harness.waiting import eventually
 
@@ -21,4 +23,4 @@ LONG = 60.0
 SHORT = 0.1
 """A visibility that a test waits for with `queue.expired`."""
 
-__all__ = ["KITS", "LONG", "SHORT", "Kit", "Queue", "Queues", "eventually"]
+__all__ = ["KITS", "LONG", "SHORT", "Kit", "Queue", "Queues", "eventually", "held"]

@@ -58,8 +58,10 @@ def main() -> None:
 
     def plain(value: Any) -> Any:
         if isinstance(value, fairlane.Lease):
+            # not `datetime.datetime`: a shifted clock has put its own class in that place
             return [
-                item.timestamp() if isinstance(item, datetime.date) else item for item in dataclasses.astuple(value)
+                item.timestamp() if isinstance(item, datetime.date) else item  # type: ignore[attr-defined]
+                for item in dataclasses.astuple(value)
             ]
         return value
 

@@ -13,22 +13,25 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
 import fairlane
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.backends import MANIFESTS
 from fairlane.backends.stored import ACK, CLAIM, NACK, PUBLISH, Call, Rows
-from tests.harness.kits import Kit
+from tests.harness.kits.base import Kit
+from tests.harness.leases import held
 
 Twin = Literal["sync", "async"]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # More threads than any test has calls in progress, so that blocking calls never wait for each other here.
 _threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="sync-twin")
 
 
-async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a blocking call without blocking the event loop, or any other blocking call."""
     return await asyncio.get_running_loop().run_in_executor(_threads, lambda: function(*args, **kwargs))
 
@@ -57,10 +60,10 @@ class Queue:
         return await in_thread(function, *args, **kwargs)
 
     async def publish(self, *args: Any, **kwargs: Any) -> int:
-        return await self.call(self.transport.publish, *args, **kwargs)
+        return cast(int, await self.call(self.transport.publish, *args, **kwargs))
 
     async def claim(self, *args: Any, **kwargs: Any) -> Lease | None:
-        return await self.call(self.transport.claim, *args, **kwargs)
+        return cast(Lease | None, await self.call(self.transport.claim, *args, **kwargs))
 
     async def ack(self, *args: Any, **kwargs: Any) -> None:
         await self.call(self.transport.ack, *args, **kwargs)
@@ -72,27 +75,25 @@ class Queue:
             self._parked[args[0].group_id] = datetime.now(UTC) + timedelta(seconds=delay + self.caps.resolution)
 
     async def extend(self, *args: Any, **kwargs: Any) -> Lease:
-        return await self.call(self.transport.extend, *args, **kwargs)
+        return cast(Lease, await self.call(self.transport.extend, *args, **kwargs))
 
     async def close(self) -> None:
         await self.call(self.transport.close)
 
     async def status(self) -> QueueStatus:
-        return await self.call(self.transport.inspect.queue)
+        return cast(QueueStatus, await self.call(self.transport.inspect.queue))
 
     async def groups(self, **kwargs: Any) -> Sequence[GroupStatus]:
-        return await self.call(self.transport.inspect.groups, **kwargs)
+        return cast(Sequence[GroupStatus], await self.call(self.transport.inspect.groups, **kwargs))
 
     async def messages(self, group_id: str, **kwargs: Any) -> Sequence[MessageStatus]:
-        return await self.call(self.transport.inspect.messages, group_id, **kwargs)
+        return cast(Sequence[MessageStatus], await self.call(self.transport.inspect.messages, group_id, **kwargs))
 
     # What tests need beyond the contract.
 
     async def get(self, worker_id: str = "worker", visibility: float = 60.0, min_priority: int = 0) -> Lease:
         """Claim, and insist on a message."""
-        lease = await self.claim(worker_id, visibility, min_priority)
-        assert lease is not None, "a claim found nothing although a message was deliverable"
-        return lease
+        return held(await self.claim(worker_id, visibility, min_priority))
 
     async def fill(self, messages: Iterable[tuple[str, Any]], priority: int = 0) -> None:
         """Publish many (group_id, event) in order, as fast as the server allows."""
@@ -235,6 +236,7 @@ class Queues:
         """A transport on a queue that exists."""
         options = {**self.kit.options(self.twin), **options}
         url = options.pop("url", None) or self.kit.url(name)
+        transport: Any
         if self.twin == "sync":
             transport = await in_thread(fairlane.connect, url, name, **options)
         else:

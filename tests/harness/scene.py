@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from tests.harness import LONG, Queue
 
@@ -13,7 +13,7 @@ class Scene:
     def __init__(self, queue: Queue, server: Any) -> None:
         self.queue, self.server = queue, server
 
-    async def build(self) -> Any:
+    async def build(self) -> Self:
         for event in "ABC":
             await self.queue.publish("g", event)
         for event in "XY":

@@ -175,7 +175,8 @@ def test_as_a_process_with_a_side_door() -> None:
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def ask_again(connection: http.client.HTTPConnection) -> None:

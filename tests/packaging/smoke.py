@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import fairlane
 from fairlane import AsyncTransport, BackendUnavailable, Transport, migrate
@@ -41,7 +42,7 @@ async def work_async(queue: AsyncTransport) -> None:
     assert (await queue.inspect.queue()).messages == 0
 
 
-async def unavailable_async(url: str, **options: float) -> None:
+async def unavailable_async(url: str, **options: Any) -> None:
     try:
         await fairlane.connect_async(url, startup_timeout=0.1, **options)
     except BackendUnavailable:
@@ -49,7 +50,7 @@ async def unavailable_async(url: str, **options: float) -> None:
     raise AssertionError(f"connected to {url}")
 
 
-def unavailable(url: str, **options: float) -> None:
+def unavailable(url: str, **options: Any) -> None:
     try:
         fairlane.connect(url, startup_timeout=0.1, **options)
     except BackendUnavailable:

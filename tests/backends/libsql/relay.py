@@ -31,7 +31,8 @@ class Request:
     @property
     def baton(self) -> str | None:
         """What stands for the stream that it continues; None when it begins one."""
-        return self.body["baton"]
+        baton: str | None = self.body["baton"]
+        return baton
 
     @property
     def statements(self) -> list[str]:

@@ -35,6 +35,7 @@ def test_a_token_is_the_password_or_an_option_and_shows_nowhere(url: str) -> Non
 
 def test_a_user_and_a_password_are_basic_authorization() -> None:
     header = locate("libsql+http://me:p%40ss@host", {}).authorization
+    assert header is not None
     assert base64.b64decode(header.removeprefix("Basic ")) == b"me:p@ss"
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ async def test_tls_on_one_side_only_is_unavailable(secured: Any, server: Any, tw
 # Tokens
 
 
-def encoded(data: Any) -> Any:
+def encoded(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
@@ -123,10 +123,10 @@ class Tokens:
         self._openssl("genpkey", "-algorithm", "ed25519", "-out", "private.pem")
         self._openssl("pkey", "-in", "private.pem", "-pubout", "-out", "public.pem")
 
-    def _openssl(self, *arguments: Any) -> Any:
+    def _openssl(self, *arguments: str) -> bytes:
         return subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=self.folder).stdout
 
-    def sign(self, **claims: Any) -> Any:
+    def sign(self, **claims: Any) -> str:
         message = b".".join(encoded(json.dumps(part).encode()) for part in ({"alg": "EdDSA", "typ": "JWT"}, claims))
         (self.folder / "message").write_bytes(message)
         signature = self._openssl("pkeyutl", "-sign", "-rawin", "-inkey", "private.pem", "-in", "message")
@@ -155,7 +155,7 @@ async def test_a_token_opens_the_server(guarded: Any, twin: str) -> None:
         await call(twin, transport.close)
 
 
-WRONG = {
+WRONG: dict[str, Callable[[Tokens, Tokens], str]] = {
     "none": lambda guarded, other: "",
     "made up": lambda guarded, other: "secret-token",
     "expired": lambda guarded, other: guarded.sign(exp=1),
@@ -347,8 +347,8 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, s
 
     url = server.url.replace("libsql+http", "http")
     if twin == "sync":
-        client = libsql_client.create_client_sync(url)
-        kind = fairlane.LibsqlTransport
+        client: Any = libsql_client.create_client_sync(url)
+        kind: Any = fairlane.LibsqlTransport
     else:
         client = libsql_client.create_client(url)
         kind = fairlane.AsyncLibsqlTransport

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane import BackendUnavailable, connect, migrate
 from tests.backends.libsql.relay import busy, garbage, late, lose, refuse, slow, status, twice
-from tests.harness import LONG, Queues
+from tests.harness import LONG, Queues, held
 from tests.harness.kits.libsql import LibsqlKit
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
@@ -37,7 +37,7 @@ def layout(server: Any, name: str) -> Any:
 def works(server: Any, name: str) -> Any:
     with connect(server.url, name) as transport:
         transport.publish("g", 1)
-        transport.ack(transport.claim("w", LONG))
+        transport.ack(held(transport.claim("w", LONG)))
         return transport.inspect.queue().messages == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
 from tests.harness import LONG, Queue
+from tests.harness.kits.libsql import LibsqlKit
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
 
@@ -60,6 +61,7 @@ async def test_integers_of_64_bits_are_exact(queue: Queue, start: Any) -> None:
     """Other clients bind what is larger than 31 bits as a float, and lose a unit beyond 53."""
     await queue.publish("g", 1)
     change = f"update \"{queue.name}_settings\" set value = {start} where name = 'last_seq'"
+    assert isinstance(queue.kit, LibsqlKit)
     await queue.call_blocking(queue.kit.send, queue.name, [(change, {})])
     seq = await queue.publish("g", 2)
     assert seq == start + 1

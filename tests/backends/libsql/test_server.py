@@ -26,11 +26,14 @@ pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-others")]
 async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queues, server: Any, how: Any) -> None:
     """Publishers and workers run on. An operation fails once at most, with a typed error that says whether it knows."""
     queue = await queues.make(retry_seconds=20)
-    sent, claimed, acked, errors = [], [], [], []
+    sent: list[tuple[str, int]] = []
+    claimed: list[tuple[str, int]] = []
+    acked: list[tuple[str, int]] = []
+    errors: list[BackendUnavailable] = []
     publishing = {"a", "b"}
     stop = asyncio.Event()
 
-    async def publisher(group: Any) -> None:
+    async def publisher(group: str) -> None:
         number = 0
         while not stop.is_set():
             await queue.publish(group, number)  # survives everything: it may be sent again
@@ -97,6 +100,7 @@ def writers_of(server: Any, queue: Queue) -> Any:
     """Start some processes that write all the time; their numbers."""
     command = [sys.executable, "-c", WRITERS, server.url, queue.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         return [int(process.stdout.readline()) for _ in range(4)]
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
+from fairlane.backends.base import Claimed
 from fairlane.backends.mongo import core as mongo_core
 from fairlane.backends.mongo import publishing as mongo_publishing
 from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES
 from fairlane.errors import LeaseLost
-from fairlane.model import Lease
 from fairlane.program import Program, Sleep
 from tests.backends.mongo.fake import FakeServer
 from tests.backends.mongo.watcher import Ghost, Path, Violation, delivered, told, watched
@@ -33,7 +33,7 @@ class Note:
     """What a script tells of itself; not sent anywhere."""
 
     what: str
-    lease: Lease | None = None
+    lease: Claimed | None = None
     seq: int = 0
 
 
@@ -248,7 +248,7 @@ class Explorer:
             raise Violation(told(path, f"lost: {lost}, left behind: {left}"))
 
 
-def finish(program: Program[Any], server: FakeServer) -> Any:
+def finish(program: Program[Any, Any, Any], server: FakeServer) -> Any:
     """Carry out a program at one go."""
     try:
         request = next(program)
@@ -281,7 +281,7 @@ def no_wait(since: float) -> Program[Any, Any, None]:
 
 class Patched:
     def __init__(self) -> None:
-        self._patches = [
+        self._patches: list[Any] = [
             mock.patch.object(mongo_core, "uuid4", Tokens),
             mock.patch.object(mongo_core, "after_tick", no_wait),
             mock.patch.object(mongo_publishing, "after_tick", no_wait),

@@ -6,6 +6,7 @@ Documents are never changed in place, so a copy of the server is cheap. The real
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -92,7 +93,7 @@ class FakeServer:
             return None
         before = found[0] if found else None
         after = dict(before or {"_id": request.filter["_id"]})
-        if isinstance(request.update, list):
+        if not isinstance(request.update, Mapping):
             (stage,) = request.update
             after |= {field: self._value(value, before or after) for field, value in stage["$set"].items()}
         else:

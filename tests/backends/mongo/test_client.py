@@ -36,7 +36,9 @@ from fairlane.errors import (
     ],
 )
 @pytest.mark.parametrize("executor", [MongoExecutor, AsyncMongoExecutor])
-def test_a_wrong_url_is_one_typed_error_without_the_password(executor: type, url: str) -> None:
+def test_a_wrong_url_is_one_typed_error_without_the_password(
+    executor: type[MongoExecutor | AsyncMongoExecutor], url: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         executor.from_url(url, "q")
     assert "secret" not in f"{caught.value} {caught.value.__cause__}"
@@ -59,7 +61,9 @@ def test_options_of_srv_urls_pass() -> None:
 
 
 def test_promises_do_not_depend_on_the_clients_settings() -> None:
-    client = pymongo.MongoClient("mongodb://host/?w=0&readPreference=secondary", connect=False, tz_aware=False)
+    client: pymongo.MongoClient[Any] = pymongo.MongoClient(
+        "mongodb://host/?w=0&readPreference=secondary", connect=False, tz_aware=False
+    )
     database = database_of(client, None)
     assert database.write_concern.document == {"w": "majority"}
     assert database.read_preference == pymongo.ReadPreference.PRIMARY

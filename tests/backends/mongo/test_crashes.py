@@ -13,7 +13,7 @@ from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.executor import MongoExecutor
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease
-from fairlane.program import Program, Sleep, run
+from fairlane.program import Program, ResultT, Sleep, run
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync"), pytest.mark.promise(1, 2, 3, 7, 9)]
 
@@ -28,11 +28,16 @@ class Client:
     core: MongoCore
     executor: MongoExecutor
 
+    def run(self, program: Program[Any, Any, ResultT]) -> ResultT:
+        execute: Callable[[Any], Any] = self.executor.execute
+        return run(program, execute)
+
     def publish(self, group_id: str, event: str, dedup_id: str | None = None) -> int:
-        return run(self.core.publish(group_id, event, 0, dedup_id), self.executor.execute)
+        return self.run(self.core.publish(group_id, event, 0, dedup_id))
 
     def claim(self, visibility: float = LONG) -> Lease | None:
-        return run(self.core.claim("worker", visibility, 0), self.executor.execute)
+        claimed = self.run(self.core.claim("worker", visibility, 0))
+        return None if claimed is None else Lease(*claimed)
 
     def get(self, visibility: float = LONG) -> Lease:
         lease = self.claim(visibility)
@@ -40,7 +45,7 @@ class Client:
         return lease
 
     def ack(self, lease: Lease) -> None:
-        run(self.core.ack(lease), self.executor.execute)
+        self.run(self.core.ack(lease))
 
     def drain(self) -> list[str]:
         seen = []
@@ -49,7 +54,7 @@ class Client:
             self.ack(lease)
         return seen
 
-    def cut(self, program: Program[Any], steps: int, *, applied: bool) -> bool:
+    def cut(self, program: Program[Any, Any, Any], steps: int, *, applied: bool) -> bool:
         """Carry out so many steps of a program, and one more whose answer gets lost if it is `applied`.
 
         Returns whether the program was cut: it may have fewer steps.
@@ -94,10 +99,10 @@ def every_cut(first: int = 0) -> Iterator[tuple[int, bool]]:
         yield steps, True
 
 
-Before = Callable[[Client], None]
+Before = Callable[[Client], object]
 PLACES: dict[str, Before] = {
     "a new group": lambda client: None,
-    "a group with messages": lambda client: client.publish("g", "first") and None,
+    "a group with messages": lambda client: client.publish("g", "first"),
 }
 
 
@@ -131,10 +136,10 @@ async def test_a_claim_that_stops_anywhere(queue: Any, client: Client, again: bo
         client.publish("other", "o")
         if again:
             held = client.get()
-            run(client.core.nack(held, 0.0), client.executor.execute)
+            client.run(client.core.nack(held, 0.0))
             client.ack(client.get())  # the other group, so that the one given back is first again
             client.publish("other", "o")
-            run(client.core.nack(client.get(), 0.0), client.executor.execute)
+            client.run(client.core.nack(client.get(), 0.0))
         program = client.core.claim("worker", SHORT, 0)
         if not client.cut(program, steps, applied=applied):
             await queue.expired(await queue.now() + timedelta(seconds=SHORT))
@@ -189,14 +194,15 @@ async def test_an_ack_that_stops_anywhere(queue: Any, client: Client, more: bool
 async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Any, client: Client) -> None:
     """The group must not forget which message is acked when another one comes before it."""
     for steps, applied in [(0, True), (1, False), (1, True), (2, False)]:
-        late = client.core.publish("g", "late", 0, None)
+        execute: Callable[[Any], Any] = client.executor.execute
+        late: Program[Any, Any, int] = client.core.publish("g", "late", 0, None)
         request = next(late)  # draws the smaller seq
-        request = late.send(client.executor.execute(request))
+        request = late.send(execute(request))
         client.publish("g", "early")
         assert client.cut(client.core.ack(client.get()), steps, applied=applied)
         while request is not None:
             try:
-                request = late.send(client.executor.execute(request))
+                request = late.send(execute(request))
             except StopIteration:
                 request = None
         assert client.drain() == ["late"]
@@ -216,7 +222,7 @@ async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Any, client: Clien
             assert client.get().event == "a"  # at once
             with pytest.raises(LeaseLost):
                 client.ack(lease)
-            run(client.core.nack(Lease("g", "a", 0, _token(client), 1, begun, begun), 0.0), client.executor.execute)
+            client.run(client.core.nack(Lease("g", "a", 0, _token(client), 1, begun, begun), 0.0))
         elif operation == "extend":
             assert client.claim() is None
         assert await recovered(queue, client, max(begun, await queue.now())) == ["a", "b"]
@@ -225,8 +231,9 @@ async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Any, client: Clien
 def _token(client: Client) -> str:
     from fairlane.backends.mongo.wire import GROUPS, FindOne
 
-    token: str = client.executor.execute(FindOne(GROUPS, {"_id": "g"}))["token"]
-    return token
+    group = client.executor.execute(FindOne(GROUPS, {"_id": "g"}))
+    assert isinstance(group, dict)
+    return str(group["token"])
 
 
 async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Any, client: Client) -> None:
@@ -242,7 +249,7 @@ async def test_an_emptied_group_takes_the_priority_of_its_next_publish(queue: An
     """Also where the ack that emptied it stopped before it dropped the group."""
     client.publish("g", "first")
     assert client.cut(client.core.ack(client.get()), 2, applied=False)
-    run(client.core.publish("g", "urgent", 4, None), client.executor.execute)
-    lease = run(client.core.claim("worker", LONG, 4), client.executor.execute)
+    client.run(client.core.publish("g", "urgent", 4, None))
+    lease = client.run(client.core.claim("worker", LONG, 4))
     assert lease is not None
     assert lease.event == "urgent"

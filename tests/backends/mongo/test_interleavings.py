@@ -6,7 +6,7 @@ Whatever the real one answers, the other must answer too: so what `test_protocol
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.executor import MongoExecutor
+from fairlane.model import Lease
 from fairlane.program import Sleep, run
 from tests.backends.mongo.explorer import Note, Script, consumer, publisher
 from tests.backends.mongo.fake import FakeServer
@@ -50,7 +51,7 @@ class Walk:
 
     def go(self, scripts: dict[str, Script], choice: random.Random) -> None:
         programs = {name: script(self.core) for name, script in scripts.items()}
-        requests = {}
+        requests: dict[str, Any] = {}
         for name in scripts:
             self._advance(name, programs, requests, None, first=True)
         while requests:
@@ -80,9 +81,10 @@ class Walk:
 
     def drain(self) -> set[str]:
         found = set()
-        while (lease := run(self.core.claim("w", 60, 0), self.real.execute)) is not None:
-            found.add(lease.event)
-            run(self.core.ack(lease), self.real.execute)
+        execute: Callable[[Any], Any] = self.real.execute
+        while (claimed := run(self.core.claim("w", 60, 0), execute)) is not None:
+            found.add(claimed.event)
+            run(self.core.ack(Lease(*claimed)), execute)
         return found
 
 
@@ -118,7 +120,8 @@ async def test_random_orders_of_steps(queue: Any, executor: MongoExecutor, scrip
     inserted = {event for _, event in walk.ghost.inserted}
     left = inserted - walk.ghost.acked
     held = [lease for _, lease in walk.ghost.held]
+    execute: Callable[[Any], Any] = executor.execute
     for lease in held:
-        run(walk.core.nack(lease, 0.0), executor.execute)
+        run(walk.core.nack(Lease(*lease), 0.0), execute)
     assert walk.drain() == left
     assert await queue.leftovers() == {}

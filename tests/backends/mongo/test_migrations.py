@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync")]
 
 @pytest.fixture
 def database(arm: Any) -> Iterator[Any]:
+    client: pymongo.MongoClient[dict[str, Any]]
     with pymongo.MongoClient(arm[0].url("")) as client:
         yield client.get_default_database("fairlane")
 

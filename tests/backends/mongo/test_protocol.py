@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -115,6 +116,7 @@ def without(field: str) -> Any:
 def touched_with_the_seq(request: Any, last_answer: Any) -> Any:
     """Put a group in line with the seq of its message, not with a number drawn for this pass."""
     if isinstance(request, Update) and request.upsert and last_answer and "group_id" in last_answer:
+        assert isinstance(request.update, Mapping)
         return replace(request, update={**request.update, "$set": {"touched": last_answer["_id"]}})
     return request
 

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 import psycopg
@@ -15,6 +15,12 @@ from tests.conftest import require_server
 from tests.harness import KITS
 
 ROLES = ("owner", "app", "reader", "stranger")
+
+
+class MigrationRoles(TypedDict):
+    owner_role: str
+    app_role: str
+    reader_role: str
 
 
 class Database:
@@ -35,8 +41,12 @@ class Database:
     def connect(self, role: str | None = None) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url(role), autocommit=True)
 
-    def migration_roles(self) -> dict[str, str]:
-        return {f"{role}_role": self.roles[role] for role in ("owner", "app", "reader")}
+    def migration_roles(self) -> MigrationRoles:
+        return {
+            "owner_role": self.roles["owner"],
+            "app_role": self.roles["app"],
+            "reader_role": self.roles["reader"],
+        }
 
 
 @contextmanager

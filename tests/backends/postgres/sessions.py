@@ -42,7 +42,7 @@ class Lane:
 
     @property
     def messages(self) -> int:
-        return self.one("select count(*) from @.messages")
+        return int(self.one("select count(*) from @.messages"))
 
     def close(self) -> None:
         for session in self._sessions:
@@ -93,7 +93,7 @@ class Session:
     # The operations.
 
     def publish(self, group_id: str, event: str = "1", priority: int = 0, dedup_id: str | None = None) -> int:
-        return self.one("select @.publish(%s, %s, %s, %s)", group_id, event, priority, dedup_id)
+        return int(self.one("select @.publish(%s, %s, %s, %s)", group_id, event, priority, dedup_id))
 
     def claim(self, min_priority: int = 0, visibility: float = 60.0) -> Any:
         """Return the lease's row, None if there is none."""

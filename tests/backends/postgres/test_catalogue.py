@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ import fairlane
 from fairlane import migrate
 from tests.backends.postgres.catalogue import catalogue, golden
 from tests.backends.postgres.fresh import Database, fresh_database
+from tests.harness import held
 from tests.servers.postgres import find_tool
 
 
@@ -51,7 +53,7 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database) -> No
     migrate.upgrade(database.url(), queue="used")
     with fairlane.connect(database.url(), queue="used") as queue:
         queue.publish("g", 1, 3)
-        lease = queue.claim("w", 30)
+        lease = held(queue.claim("w", 30))
         before = described(database, "used")
         migrate.upgrade(database.url(), queue="used")
         assert described(database, "used") == before
@@ -64,14 +66,14 @@ def test_two_queues_in_one_database_never_touch(database: Database) -> None:
     untouched = described(database, "two")
     with fairlane.connect(database.url(), "one") as one, fairlane.connect(database.url(), "two") as two:
         assert one.publish("g", "of one", dedup_id="d") == two.publish("g", "of two", dedup_id="d") == 1
-        lease = one.claim("w", 30)
+        lease = held(one.claim("w", 30))
         assert lease.event == "of one"
         with pytest.raises(fairlane.LeaseLost):
             two.ack(lease)
         one.ack(lease)
         migrate.downgrade(database.url(), queue="one", revision="base")
         assert described(database, "two") == untouched
-        assert two.claim("w", 30).event == "of two"
+        assert held(two.claim("w", 30)).event == "of two"
 
 
 @pytest.mark.parametrize("with_roles", [False, True])
@@ -79,7 +81,7 @@ def test_offline_sql_applied_with_psql_gives_the_same_as_online(database: Databa
     psql = find_tool("psql")
     if psql is None:
         pytest.skip("psql is not installed")
-    options = database.migration_roles() if with_roles else {}
+    options: dict[str, Any] = {**database.migration_roles()} if with_roles else {}
     migrate.upgrade(database.url(), queue="online", **options)
     script = migrate.script(database.url(), queue="offline", **options)
     path = f"/tmp/{database.name}.sql"
@@ -89,7 +91,7 @@ def test_offline_sql_applied_with_psql_gives_the_same_as_online(database: Databa
     assert described(database, "offline") == described(database, "online")
     with fairlane.connect(database.url(), queue="offline") as queue:
         queue.publish("g", {"a": 1})
-        queue.ack(queue.claim("w", 30))
+        queue.ack(held(queue.claim("w", 30)))
 
 
 def test_migrations_at_once_all_succeed(database: Database) -> None:
@@ -104,7 +106,7 @@ def test_a_queue_of_the_longest_name_works(database: Database) -> None:
     migrate.upgrade(database.url(), queue=name)
     with fairlane.connect(database.url(), queue=name) as queue:
         queue.publish("g", 1)
-        queue.ack(queue.claim("w", 30))
+        queue.ack(held(queue.claim("w", 30)))
         assert queue.inspect.queue().messages == 0
 
 

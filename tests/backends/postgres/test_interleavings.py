@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -485,11 +487,13 @@ def test_all_but_publish_refuse_isolation_levels_that_hide_what_was_committed_me
     session = lane.session()
     session.publish("g")
     lease = session.claim()
-    for step in (session.claim, *(lambda m=m: m(lease) for m in (session.ack, session.nack, session.extend))):
+    late: Iterable[Callable[[Any], Any]] = (session.ack, session.nack, session.extend)
+    steps: Iterable[Callable[[], Any]] = (session.claim, *(partial(operation, lease) for operation in late))
+    for step in steps:
         with pytest.raises(psycopg.Error) as caught, session.transaction(isolation=isolation):
             step()
         assert caught.value.sqlstate == "QF002"
-        assert "READ COMMITTED" in caught.value.diag.message_hint
+        assert "READ COMMITTED" in str(caught.value.diag.message_hint)
     with session.transaction(isolation=isolation):
         session.publish("g")
         session.publish("new")

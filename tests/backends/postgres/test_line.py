@@ -17,7 +17,7 @@ def look(session: Session, times: int = 1) -> None:
 
 def settled(lane: Lane) -> int:
     """Return up to which number the line knows that messages are committed or never will be."""
-    return lane.one("select settled from @.line order by id desc limit 1")
+    return int(lane.one("select settled from @.line order by id desc limit 1"))
 
 
 def churn(session: Session, cycles: int = 5) -> None:
@@ -238,7 +238,7 @@ def test_a_dump_in_the_middle_of_the_looks_restores_a_queue_that_hides_nothing(l
 def cost(session: Session) -> int:
     """Return the buffers of an empty claim."""
     ((plan,),) = session.rows("explain (analyze, buffers, format json) select * from @.claim('w', 60)")
-    return plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+    return int(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
 
 
 @pytest.mark.parametrize("kind", ["drained", "backlog"])

@@ -53,12 +53,13 @@ def given(queues: Queues) -> Callable[[str, str], Awaitable[Any]]:
     sync = queues.twin == "sync"
 
     async def make(kind: str, url: str) -> Any:
+        opened: Any = None
+        opening: Any
         if kind == "pool":
             opened = (psycopg_pool.ConnectionPool if sync else psycopg_pool.AsyncConnectionPool)(url, open=False)
             opening = opened.open()
         else:
             opening = (psycopg.Connection if sync else psycopg.AsyncConnection).connect(url, autocommit=True)
-            opened = None
         found = opening if sync else await opening
         made = opened or found
         queues.afterwards(made.close)

@@ -8,11 +8,12 @@ import psycopg
 import pytest
 
 from fairlane import BackendUnavailable
+from fairlane.backends import stored
 from fairlane.backends.postgres.executor import TRIES, AsyncPostgresExecutor, PostgresExecutor
-from fairlane.backends.stored import CLAIM, PUBLISH, Call
+from fairlane.backends.stored import Call
 
-CLAIM = Call(CLAIM, {"p_worker_id": "w", "p_visibility": 60.0, "p_min_priority": 0})
-PUBLISH = Call(PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None})
+CLAIM = Call(stored.CLAIM, {"p_worker_id": "w", "p_visibility": 60.0, "p_min_priority": 0})
+PUBLISH = Call(stored.PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None})
 
 
 class Source:
@@ -32,7 +33,7 @@ class Source:
 
 
 class AsyncSource(Source):
-    async def run(self, text: str, arguments: Any) -> Any:  # type: ignore[override]
+    async def run(self, text: str, arguments: Any) -> Any:
         return super().run(text, arguments)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ import fairlane
 from fairlane import migrate
 from tests.backends.postgres.fresh import Database, fresh_database
 from tests.commands import fairlane as run_fairlane
+from tests.harness import held
 
 TABLES = ("messages", "groups", "settings", "alembic_version")
 VIEWS = ("queue_status", "group_status", "message_status")
@@ -96,11 +98,11 @@ def test_the_owner_owns_everything_although_a_superuser_migrates(database: Datab
 def test_a_transport_works_as_app_and_the_inspection_as_reader(database: Database) -> None:
     with fairlane.connect(database.url("app"), "q") as queue, fairlane.connect(database.url("reader"), "q") as reader:
         queue.publish("g", {"a": [1]}, 2)
-        lease = queue.extend(queue.claim("w", 30, 2), 60)
+        lease = queue.extend(held(queue.claim("w", 30, 2)), 60)
         assert reader.inspect.groups()[0].state == "in_flight"
         assert reader.inspect.messages("g")[0].event == {"a": [1]}
         queue.nack(lease)
-        queue.ack(queue.claim("w", 30))
+        queue.ack(held(queue.claim("w", 30)))
         assert reader.inspect.queue().messages == 0
         with pytest.raises(fairlane.AuthenticationFailed):
             queue.inspect.queue()
@@ -126,8 +128,9 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(database: Database)
 
 @pytest.mark.parametrize("option", ["owner_role", "app_role", "reader_role"])
 def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Database, option: str) -> None:
+    wrong: dict[str, Any] = {option: "nobody_at_all"}
     with pytest.raises(fairlane.ConfigurationError, match=r'role "nobody_at_all" does not exist.*create it first'):
-        migrate.upgrade(database.url(), queue="without_role", **{option: "nobody_at_all"})
+        migrate.upgrade(database.url(), queue="without_role", **wrong)
     assert migrate.status(database.url(), queue="without_role").found is None
 
 

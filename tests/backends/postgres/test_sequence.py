@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -10,7 +12,7 @@ from fairlane import migrate
 from tests.backends.postgres.sessions import Lane
 
 
-def drain(lane: Lane) -> list[int]:
+def drain(lane: Lane) -> list[Any]:
     events = []
     while lease := lane.watcher.claim():
         events.append(lease.event)

@@ -43,6 +43,7 @@ async def through(relay: Relay, queues: Queues, name: str, kind: str, timeout: f
         return await queues.open(name, url=relay.url, timeout=timeout)
     sync = queues.twin == "sync"
     made: Any
+    opening: Any
     if kind == "pool":
         made = (psycopg_pool.ConnectionPool if sync else psycopg_pool.AsyncConnectionPool)(relay.url, open=False)
         opening = made.open()

@@ -75,7 +75,7 @@ def first(session: Session, group_id: str) -> None:
 def buffers(session: Session, statement: str, *arguments: Any) -> int:
     """Return how many buffers a statement takes, the statements of the functions that it calls included."""
     ((plan,),) = session.rows(f"explain (analyze, buffers, format json) {statement}", *arguments)
-    return plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+    return int(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
 
 
 def call_all(session: Session, round_: int) -> dict[str, int]:

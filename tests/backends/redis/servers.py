@@ -29,7 +29,7 @@ def connect(url: str) -> Client:
 
 def primaries(client: Client) -> list[Client]:
     if isinstance(client, redis.RedisCluster):
-        return [client.get_redis_connection(node) for node in client.get_primaries()]
+        return [client.get_redis_connection(node) for node in client.get_primaries()]  # type: ignore[no-untyped-call]
     return [client]
 
 

@@ -34,6 +34,7 @@ def translate(error: Exception) -> Exception | None:
 )
 def test_a_url_says_where_the_server_is(url: str, host: str, port: int, database: int) -> None:
     address = parse(url)
+    made: Any
     for made in (make_connection(address, address.nodes[0]), make_async_connection(address, address.nodes[0])):
         assert (made.host, made.port, made.db) == (host, port, database)
     assert address.shown == (
@@ -149,7 +150,8 @@ def test_an_error_says_whether_the_call_may_have_been_carried_out() -> None:
 
 def test_a_call_is_packed_as_the_driver_would() -> None:
     calls = Calls("orders")
-    connection = redis.Connection()
+    driver: Any = redis  # its connections are not typed
+    connection = driver.Connection()
     for request in (
         Call(PUBLISH, {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None}),
         Call(REVISION, {}),

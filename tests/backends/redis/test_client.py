@@ -193,8 +193,8 @@ async def test_a_client_of_the_application_stays_open(url: str, queue: str, twin
 @pytest.mark.parametrize("wrong", ["the other twin", "a string"])
 @pytest.mark.parametrize("twin", TWINS)
 def test_a_client_of_the_wrong_kind_is_refused(twin: str, wrong: str) -> None:
-    kind = fairlane.RedisTransport if twin == "sync" else fairlane.AsyncRedisTransport
-    other: Any = redis.asyncio.Redis() if twin == "sync" else redis.Redis()
+    kind: Any = fairlane.RedisTransport if twin == "sync" else fairlane.AsyncRedisTransport
+    other = redis.asyncio.Redis() if twin == "sync" else redis.Redis()
     with pytest.raises(ConfigurationError):
         kind("redis://" if wrong == "a string" else other)
 

@@ -15,6 +15,7 @@ from fairlane import EventDecodingError, QueueDamaged, migrate
 from fairlane.backends.redis.wire import keys_of
 from tests.backends.redis.invariants import check
 from tests.backends.redis.library import SECOND, Library
+from tests.harness import held
 
 FIRST = f"{1:016}"
 Damage = Callable[[Library], None]
@@ -164,8 +165,8 @@ def contents(library: Library) -> dict[str, Any]:
             found[name] = library.client.zrange(key, 0, -1, withscores=True)
         elif kind == "hash":
             found[name] = library.client.hgetall(key)
-    for name in (b"time", b"ahead", b"seq"):
-        found.get("meta", {}).pop(name, None)
+    for field in (b"time", b"ahead", b"seq"):
+        found.get("meta", {}).pop(field, None)
     return found
 
 
@@ -219,9 +220,9 @@ def test_a_key_that_is_lost_comes_back_from_the_messages(
     for number in range(3):
         queue.publish("a", number, 3, dedup_id=f"a{number}")
     queue.publish("b", 10, 1)
-    lease = queue.claim("w", 30)
+    mine = held(queue.claim("w", 30))
     queue.publish("c", 20)
-    parked = queue.claim("w", 30)
+    parked = held(queue.claim("w", 30))
     queue.nack(parked, 3600)
     library.client.delete(library.key(name))
     migrate.upgrade(os.environ["FAIRLANE_TEST_REDIS_URL"], queue=library.queue)
@@ -232,9 +233,9 @@ def test_a_key_that_is_lost_comes_back_from_the_messages(
     assert queue.publish("a", 3) == 6, "no number is given twice"
     if name == "groups":
         with pytest.raises(fairlane.LeaseLost):
-            queue.ack(lease)
+            queue.ack(mine)
         return
-    queue.ack(lease)
+    queue.ack(mine)
     seen = []
     while lease := queue.claim("w", 30):
         seen.append((lease.group_id, lease.event))
@@ -252,7 +253,7 @@ def test_status_says_that_groups_are_in_no_line(damaged: tuple[fairlane.RedisTra
     assert "fairlane migrate" in (migrate.status(url, queue=library.queue).fault or "")
     migrate.upgrade(url, queue=library.queue)
     assert migrate.status(url, queue=library.queue).ready
-    assert queue.claim("w", 30).event == 1
+    assert held(queue.claim("w", 30)).event == 1
 
 
 def test_a_long_queue_is_brought_back_in_parts(
@@ -295,6 +296,6 @@ def test_an_event_that_is_no_utf_8_comes_with_its_lease(damaged: tuple[fairlane.
     with pytest.raises(EventDecodingError) as caught:
         queue.claim("w", 30)
     assert queue.inspect.messages("bad")
-    assert queue.claim("w", 30).event == 2
+    assert held(queue.claim("w", 30)).event == 2
     queue.ack(caught.value.lease)
     assert queue.inspect.queue().messages == 1

@@ -80,12 +80,12 @@ def test_a_transport_says_that_the_server_is_full(server: Redis) -> None:
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_server_that_evicts_is_refused_unless_allowed(policy: str) -> None:
     with private("--maxmemory-policy", policy) as server:
-        for refused in (
-            lambda: migrate.upgrade(server.url, queue="jobs"),
-            lambda: migrate.upgrade(f"{server.url}?allow_eviction=0", queue="jobs"),
+        for url in (
+            server.url,
+            f"{server.url}?allow_eviction=0",
         ):
             with pytest.raises(ConfigurationError, match=policy):
-                refused()
+                migrate.upgrade(url, queue="jobs")
         assert migrate.status(server.url, queue="jobs").found is None
         allowed = f"{server.url}?allow_eviction=1"
         migrate.upgrade(allowed, queue="jobs")

@@ -151,7 +151,8 @@ def test_the_offline_script_gives_the_same_as_online(server: Redis, url: str, cl
     def apply(script: str) -> None:
         subprocess.run(["/bin/sh"], input=script.encode(), env=environment, check=True, capture_output=True)
 
-    for options in ({}, {"head_start": "always"}):
+    choices: list[dict[str, Any]] = [{}, {"head_start": "always"}]
+    for options in choices:
         migrate.upgrade(url, queue="online", **options)
         apply(migrate.script(url, queue="offline", **options))
         assert listing(client, "offline") == listing(client, "online")

@@ -14,6 +14,7 @@ from fairlane import migrate
 from fairlane.errors import AuthenticationFailed, ConfigurationError
 from fairlane.templates import render
 from tests.backends.redis.servers import connect, private
+from tests.harness import held
 from tests.servers.redis import Redis
 
 
@@ -110,7 +111,7 @@ def test_a_right_that_is_missing_is_named(server: Redis, command: str) -> None:
     """Guards against "try again" and "run fairlane migrate" for what only the person who gives rights can mend."""
     with connected(server, "worker") as queue:
         queue.publish(f"without {command}", 0)
-        lease = queue.claim("w", 30)
+        lease = held(queue.claim("w", 30))
         messages = queue.inspect.queue().messages
         with connect(server.url) as client:
             client.execute_command("ACL", "SETUSER", "worker", f"-{command}")
@@ -124,8 +125,8 @@ def test_a_right_that_is_missing_is_named(server: Redis, command: str) -> None:
         with connect(server.url) as client:
             client.execute_command("ACL", "SETUSER", "worker", f"+{command}")
         assert queue.inspect.queue().messages <= messages + 1
-        while lease := queue.claim("w", 30):
-            queue.ack(lease)
+        while rest := queue.claim("w", 30):
+            queue.ack(rest)
 
 
 def test_a_key_that_a_user_may_not_touch_is_said(server: Redis) -> None:

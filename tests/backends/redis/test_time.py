@@ -16,7 +16,7 @@ NAMES = ["m", "z", "a", "q", "b", "y"]
 
 def claim_all(library: Library, visibility: int = SECOND) -> list[tuple[str, str]]:
     """Lease every group; returns groups and tokens."""
-    leases = []
+    leases: list[tuple[str, str]] = []
     while reply := library.claim(f"t{len(leases)}", visibility):
         leases.append((reply[0].decode(), reply[3].decode()))
     return leases

@@ -19,6 +19,7 @@ def test_a_url_with_everything() -> None:
     address = locate("rqlites://me:p%40ss%2F@a:1,b,[::1]:3,[fe80::1]/?timeout=2.5&retry_seconds=0&verify=no", {})
     assert address.nodes == ("https://a:1", "https://b:4001", "https://[::1]:3", "https://[fe80::1]:4001")
     assert address.host == "a:1,b,[::1]:3,[fe80::1]"
+    assert address.authorization is not None
     assert base64.b64decode(address.authorization.removeprefix("Basic ")) == b"me:p@ss/"
     assert (address.timeout, address.retry_seconds, address.verify) == (2.5, 0.0, False)
     assert "p@ss" not in repr(address)
@@ -35,6 +36,7 @@ def test_a_url_with_nothing() -> None:
 
 def test_a_user_may_have_no_password_and_options_win_over_the_url() -> None:
     address = locate("rqlite://me@a?timeout=1", {"timeout": 2})
+    assert address.authorization is not None
     assert base64.b64decode(address.authorization.removeprefix("Basic ")) == b"me:"
     assert address.timeout == 2
 
@@ -106,10 +108,11 @@ def test_making_a_transport_of_a_client_needs_a_url_and_the_right_kind_of_client
     import requests
 
     with pytest.raises(TypeError, match="'url'"):
-        fairlane.RqliteTransport(requests.Session())
+        fairlane.RqliteTransport(requests.Session())  # type: ignore[call-arg]  # what is refused
     with pytest.raises(ConfigurationError, match=r"requests\.Session"):
-        fairlane.RqliteTransport(httpx.AsyncClient(), url=URL)
+        fairlane.RqliteTransport(httpx.AsyncClient(), url=URL)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ConfigurationError, match=r"httpx\.AsyncClient"):
-        fairlane.AsyncRqliteTransport(requests.Session(), url=URL)
+        fairlane.AsyncRqliteTransport(requests.Session(), url=URL)  # type: ignore[arg-type]  # what is refused
+    secured = URL.replace("rqlite:", "rqlites:")
     with pytest.raises(TypeError, match="'verify'"):
-        fairlane.RqliteTransport(requests.Session(), url=URL.replace("rqlite:", "rqlites:"), verify=False)
+        fairlane.RqliteTransport(requests.Session(), url=secured, verify=False)  # type: ignore[call-arg]  # what is refused

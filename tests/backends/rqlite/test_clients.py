@@ -93,9 +93,9 @@ async def test_tls_on_one_side_only_is_unavailable(secured: Any, twin: str, clus
 async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, cluster: Any, twin: str) -> None:
     url = cluster.url.replace("worker:secret@", "")
     if twin == "sync":
-        client = requests.Session()
+        client: Any = requests.Session()
         client.auth = ("worker", "secret")
-        transport = fairlane.RqliteTransport(client, queue=queue.name, url=url)
+        transport: Any = fairlane.RqliteTransport(client, queue=queue.name, url=url)
     else:
         client = httpx.AsyncClient(auth=("worker", "secret"))
         transport = fairlane.AsyncRqliteTransport(client, queue=queue.name, url=url)
@@ -111,7 +111,7 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, c
 
 async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Any, twin: str) -> None:
     client = requests.Session() if twin == "sync" else httpx.AsyncClient()
-    kind = fairlane.RqliteTransport if twin == "sync" else fairlane.AsyncRqliteTransport
+    kind: Any = fairlane.RqliteTransport if twin == "sync" else fairlane.AsyncRqliteTransport
     with pytest.raises(fairlane.SchemaNotReady):
         await cycle(kind(client, queue="missing", url=cluster.url), twin)
 
@@ -193,7 +193,7 @@ async def test_a_cancelled_call_harms_no_other(queue: Queue, cluster: Any) -> No
     )
     cluster.faults.clear()
     began = time.monotonic()
-    seen = []
+    seen: list[tuple[str, int]] = []
     while len(seen) < 60 and time.monotonic() - began < 20:
         seen += await queue.drain()
         await asyncio.sleep(0.05)
@@ -225,7 +225,12 @@ def test_the_context_for_tls_is_not_made_per_request(secured: Any, monkeypatch: 
     cluster, certificate = secured
     made = []
     original = ssl.create_default_context
-    monkeypatch.setattr(ssl, "create_default_context", lambda *a, **k: made.append(1) or original(*a, **k))
+
+    def counted(*arguments: Any, **options: Any) -> ssl.SSLContext:
+        made.append(1)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
 
     async def use() -> None:
         async with await fairlane.connect_async(cluster.url, "q", ca_file=str(certificate)) as transport:

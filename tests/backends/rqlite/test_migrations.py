@@ -22,7 +22,7 @@ from fairlane.backends.targets import Choices
 from fairlane.migrate.settings import Settings
 from fairlane.templates import bundle_root, render
 from tests.backends.rqlite.conftest import sent
-from tests.harness import LONG
+from tests.harness import LONG, held
 from tests.servers import rqlite
 from tests.servers.rqlite import Probe, Quirks
 
@@ -55,7 +55,7 @@ def apply(target: Any, revision: str = "0001", found: Any = None) -> None:
 def works(cluster: Any, queue: str = "q") -> Any:
     with connect(cluster.url, queue) as transport:
         transport.publish("g", 1)
-        transport.ack(transport.claim("w", LONG))
+        transport.ack(held(transport.claim("w", LONG)))
         return transport.inspect.queue().messages == 0
 
 
@@ -98,7 +98,7 @@ def test_no_clock_is_frozen_in_the_layout(cluster: Any, probe: Any) -> None:
     assert not re.search(r"24\d{5}\.\d{3}|'now'", layout)
     with connect(cluster.url, "q") as transport:
         transport.publish("g", 1)
-        lease = transport.claim("w", LONG)
+        lease = held(transport.claim("w", LONG))
         (row,) = transport.inspect.groups()
         assert 50 < row.ready_in_seconds < 61
         transport.nack(lease, 0)
@@ -112,7 +112,7 @@ def test_followers_have_the_same_layout_and_the_same_messages(cluster: Any) -> N
         for number in range(30):
             transport.publish(f"g{number % 7}", number)
         for number in range(12):
-            lease = transport.claim("w", LONG)
+            lease = held(transport.claim("w", LONG))
             (transport.ack, transport.nack, lambda it: transport.extend(it, 5))[number % 3](lease)
     tables = ["q_messages", "q_groups", "q_settings", "q_alembic_version"]
     queries = [SCHEMA, *(f"select * from {table} order by 1" for table in tables)]
@@ -208,7 +208,7 @@ def test_a_step_that_comes_after_another_of_its_kind_is_done_already(cluster: An
     with connect(cluster.url, "q") as transport:
         transport.publish("g", "kept")
         late.apply(scripts(), "0001", serves="0001", stamp=False)
-        assert transport.claim("w", LONG).event == "kept"
+        assert held(transport.claim("w", LONG)).event == "kept"
 
 
 def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster: Any, probe: Any) -> None:

@@ -14,7 +14,7 @@ import fairlane
 from fairlane import AuthenticationFailed, BackendUnavailable, LeaseLost, SchemaNotReady
 from fairlane.backends.rqlite import address as rqlite_address
 from tests.backends.rqlite.conftest import posts
-from tests.harness import LONG, Queue, Queues
+from tests.harness import LONG, Queue, Queues, held
 from tests.harness.queues import in_thread
 from tests.servers import rqlite
 from tests.servers.rqlite import rewrite
@@ -249,7 +249,7 @@ async def test_many_callers_share_what_is_known_of_the_nodes(queue: Queue, clust
     await asyncio.gather(*(queue.publish(f"g{n}", n + 100) for n in range(20)))
     cluster.forget_seen()
     leases = await asyncio.gather(*(queue.claim("w", LONG) for _ in range(20)))
-    assert len({lease.group_id for lease in leases}) == 20
+    assert len({held(lease).group_id for lease in leases}) == 20
     assert len(posts(cluster)) == 20, "all of them know the leader"
 
 

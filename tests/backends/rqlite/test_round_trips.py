@@ -9,6 +9,7 @@ import pytest
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
 from tests.backends.rqlite.conftest import posts
 from tests.harness import LONG, Queue
+from tests.harness.kits.rqlite import RqliteKit
 from tests.harness.queues import in_thread
 
 
@@ -93,6 +94,7 @@ async def test_seconds_are_floats_and_whole_numbers_exact(queue: Queue) -> None:
     """JSON of rqlite writes 60.0 as 60, and integers up to 64 bits exactly."""
     await queue.publish("g", 1)
     change = f"update \"{queue.name}_settings\" set value = {2**62} where name = 'last_seq'"
+    assert isinstance(queue.kit, RqliteKit)
     await in_thread(queue.kit.send, queue.name, [(change, {})])
     seq = await queue.publish("g", 2)
     assert seq == 2**62 + 1

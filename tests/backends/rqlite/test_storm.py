@@ -29,9 +29,9 @@ class Ledger:
     """Who holds what, as the workers see it."""
 
     def __init__(self) -> None:
-        self.holders = {}
-        self.delivered = {}
-        self.finished = []
+        self.holders: dict[str, str] = {}
+        self.delivered: dict[str, list[Any]] = {}
+        self.finished: list[Any] = []
 
     def take(self, worker: Any, lease: Any) -> None:
         assert lease.group_id not in self.holders, f"{worker} and {self.holders[lease.group_id]} hold one group"

@@ -163,11 +163,14 @@ def test_an_old_rqlite_is_found_out() -> None:
             *rows(["0001", "0001"], columns=("revision", "serves"))["results"],
         ]
     }
+    headers: dict[str, Any]
     for version in ("v7.21.4", "v8.42.9", "8.9.0"):
+        headers = {"x-rqlite-version": version}
         with pytest.raises(ConfigurationError, match=re.escape(version)):
-            answer(body=revision, request=Call(REVISION, {}), **{"x-rqlite-version": version})
+            answer(body=revision, request=Call(REVISION, {}), **headers)
     for version in ("v8.43.0", "v10.2.7", "10.1", "unknown", ""):
-        found = answer(body=revision, request=Call(REVISION, {}), **{"x-rqlite-version": version})
+        headers = {"x-rqlite-version": version}
+        found = answer(body=revision, request=Call(REVISION, {}), **headers)
         assert found == [{"revision": "0001", "serves": "0001"}]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.backends.libsql import relay
 from tests.backends.libsql.relay import Relay
-from tests.harness.kits import Kit
+from tests.harness.kits.base import Kit
 from tests.harness.kits.libsql import LibsqlKit
 from tests.harness.kits.rqlite import RqliteKit
 from tests.harness.proxy import Proxy
@@ -30,7 +30,7 @@ carried out when nobody waits any more; carried out twice."""
 SLOW = 2.6
 """Seconds that a slow answer takes: more than one request may."""
 
-OPTIONS = {"timeout": 6.0}
+OPTIONS: dict[str, Any] = {"timeout": 6.0}
 """Of the transports: 2 seconds for a request."""
 
 
@@ -163,13 +163,18 @@ class Fault:
         self.arrange(server.cluster if isinstance(server, BreakableRqlite) else server.relay)  # type: ignore[attr-defined]
 
 
+def _stop_after_a_change(cluster: Cluster) -> None:
+    cluster.change_leader(1)
+    cluster.stop_node(0)
+
+
 RQLITE: dict[Kind, dict[str, Callable[[Cluster], object]]] = {
     "certain": {
         "another leader": lambda cluster: cluster.change_leader(2),
         "no leader for a moment": lambda cluster: cluster.lose_leader(0.3),
         "the leader is down": lambda cluster: cluster.stop_node(cluster.leader or 0),
         "a follower is down": lambda cluster: cluster.stop_node(2),
-        "the next leader's predecessor is down": lambda cluster: (cluster.change_leader(1), cluster.stop_node(0)),
+        "the next leader's predecessor is down": _stop_after_a_change,
     },
     "applied": {
         "the answer is lost": lambda cluster: cluster.faults.drop_answers(1, endpoint="execute"),

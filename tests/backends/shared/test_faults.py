@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -107,7 +108,7 @@ async def test_extend(scene: Any, fault: Any) -> None:
     await scene.assert_rest("BC")
 
 
-FENCED = {
+FENCED: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "ack": (lambda queue, lease: queue.ack(lease), "BC"),
     "nack": (lambda queue, lease: queue.nack(lease), "ABC"),
     "park": (lambda queue, lease: queue.nack(lease, SHORT), "ABC"),

@@ -186,7 +186,8 @@ async def test_a_process_ends_at_once_and_says_nothing_whatever_the_server_does(
     command = [sys.executable, "-c", PROLOGUE + SILENT_PROGRAMS[program], behind.url, queue.name]
 
     def run() -> Any:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process: Any  # its streams are pipes
         with subprocess.Popen(command, text=True, **pipes) as process:
             try:
                 assert process.stdout.readline() == "silence\n"

@@ -65,13 +65,13 @@ class Database:
         return f"s{value}" if self.dialect == "rqlite" and isinstance(value, str) else value
 
     def publish(self, group_id: str, event: str = "1", priority: int = 0, dedup_id: str | None = None) -> int:
-        extra = {} if self.dialect == "sqlite" else {"call_id": str(uuid4())}
+        extra: dict[str, Any] = {} if self.dialect == "sqlite" else {"call_id": str(uuid4())}
         rows = self.call("publish", group_id=group_id, event=event, priority=priority, dedup_id=dedup_id, **extra)
         seq: int = rows[0][0]
         return seq
 
     def claim(self, visibility: float = 30.0, floor: int = 0, token: str | None = None) -> dict[str, Any] | None:
-        extra = {} if self.dialect == "sqlite" else {"token": token or str(uuid4())}
+        extra: dict[str, Any] = {} if self.dialect == "sqlite" else {"token": token or str(uuid4())}
         rows = self.call("claim", worker_id="w", visibility=visibility, floor=floor, **extra)
         names = ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at")
         return dict(zip(names, rows[0], strict=True)) if rows else None

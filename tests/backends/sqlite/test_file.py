@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import aiosqlite
@@ -24,8 +24,9 @@ import pytest
 
 import fairlane
 from fairlane import migrate
-from fairlane.backends.sqlite import connections, errors
+from fairlane.backends.sqlite import connections
 from fairlane.backends.sqlite.address import locate
+from fairlane.backends.sqlite.executor import AsyncSqliteExecutor, SqliteExecutor
 from fairlane.backends.sqlite.wire import Statement
 from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call
 from fairlane.errors import (
@@ -37,6 +38,7 @@ from fairlane.errors import (
     SchemaNotReady,
     TransportClosed,
 )
+from tests.harness import held
 
 
 @pytest.fixture
@@ -54,15 +56,20 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+def writer_of(queue: fairlane.Transport) -> Any:
+    """The connection for writing, behind the transport."""
+    return cast(SqliteExecutor, queue._executor)._writer
+
+
 def level_of(connection: sqlite3.Connection) -> int:
     """What `synchronous` is just now. A text of its own each time: one that was kept would answer as it did before."""
     text = f"pragma synchronous -- {uuid4()}"
-    return sqlite3.Connection.execute(connection, text).fetchall()[0][0]
+    return int(sqlite3.Connection.execute(connection, text).fetchall()[0][0])
 
 
 async def waits_for_the_disk(url: str, twin: str) -> set[str]:
     """The operations whose commits wait for the disk, each tried after every other."""
-    queue = fairlane.connect(url) if twin == "sync" else await fairlane.connect_async(url)
+    queue: Any = fairlane.connect(url) if twin == "sync" else await fairlane.connect_async(url)
     found: dict[str, set[bool]] = {}
 
     async def call(operation: Any, *arguments: Any) -> Any:
@@ -142,14 +149,14 @@ class TestUrls:
     def test_options(self, url: str) -> None:
         with fairlane.connect(f"{url}?synchronous=normal", busy_timeout=3) as queue:
             queue.publish("g", 1)
-            connection = queue._executor._writer._connection
+            connection = writer_of(queue)._connection
             assert connection.execute("pragma synchronous").fetchone()[0] == 1
             assert connection.execute("pragma journal_mode").fetchone()[0] == "wal"
 
     def test_durable_unless_told_otherwise(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
-            assert queue._executor._writer._connection.execute("pragma synchronous").fetchone()[0] == 2
+            assert writer_of(queue)._connection.execute("pragma synchronous").fetchone()[0] == 2
 
     @pytest.mark.parametrize("twin", ["sync", "async"])
     @pytest.mark.parametrize(
@@ -175,13 +182,13 @@ class TestUrls:
                 other.execute("rollback")
                 queue.publish("g", 1)
                 assert queue.claim("w", 60)
-                connection = queue._executor._writer._connection
+                connection = writer_of(queue)._connection
                 assert level_of(connection) == 2
                 assert connection.execute("pragma journal_mode").fetchone()[0] == "delete"
 
     def test_an_old_sqlite_is_refused(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(errors.sqlite3, "sqlite_version_info", (3, 34, 1))
-        monkeypatch.setattr(errors.sqlite3, "sqlite_version", "3.34.1")
+        monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+        monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
         with pytest.raises(ConfigurationError, match=r"3\.35 or newer.*3\.34\.1"):
             fairlane.connect(url)
 
@@ -231,7 +238,7 @@ def test_a_migration_says_the_same_of_wrong_files(tmp_path: Path, wrong: Any) ->
         migrate.upgrade(f"sqlite:///{tmp_path}/{wrong}")
 
 
-def _as_nobody(url: str, result: multiprocessing.SimpleQueue) -> None:
+def _as_nobody(url: str, result: multiprocessing.SimpleQueue[Any]) -> None:
     os.setgid(65534)
     os.setuid(65534)
     try:
@@ -267,7 +274,7 @@ class TestFullAndBusy:
         with fairlane.connect(url) as queue:
             for number in range(20):
                 queue.publish(f"g{number}", "x" * 500)
-            connection = queue._executor._writer._connection
+            connection = writer_of(queue)._connection
             pages = connection.execute("pragma page_count").fetchone()[0]
             connection.execute(f"pragma max_page_count = {pages + 4}").fetchall()
             with pytest.raises(BackendFull):
@@ -324,7 +331,7 @@ class TestFullAndBusy:
     def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_anew(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
-            writer = queue._executor._writer
+            writer = writer_of(queue)
             whole, writer._connection = writer._connection, Broken()
             with pytest.raises(BackendUnavailable, match="Input/output error"):
                 queue.publish("g", 2)
@@ -375,11 +382,11 @@ def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(
         migrate.upgrade(url)
     queue.publish("g", "in the new file")
     with fairlane.connect(url) as other:
-        lease = other.claim("w", 30)
+        lease = held(other.claim("w", 30))
         assert lease.event == "in the new file"
         queue.publish("g", "also there")
         other.ack(lease)
-        assert other.claim("w", 30).event == "also there", "closing the old file took the new one's log along"
+        assert held(other.claim("w", 30)).event == "also there", "closing the old file took the new one's log along"
     queue.end()
 
 
@@ -405,10 +412,12 @@ def test_a_closed_transport_opens_nothing(url: str) -> None:
         executor.execute(Call(REVISION, {}))
 
 
-def _in_child(queue: fairlane.SqliteTransport, connections: list[int], result: multiprocessing.SimpleQueue) -> None:
-    parents = id(queue._executor._writer._connection)
-    lease = queue.claim("child", 30)
-    own = queue._executor._writer._connection
+def _in_child(
+    queue: fairlane.SqliteTransport, connections: list[int], result: multiprocessing.SimpleQueue[Any]
+) -> None:
+    parents = id(writer_of(queue)._connection)
+    lease = held(queue.claim("child", 30))
+    own = writer_of(queue)._connection
     queue.ack(lease)
     queue.close()
     result.put((lease.group_id, id(own) != parents))
@@ -420,22 +429,22 @@ def test_a_forked_child_opens_its_own_connection(url: str, monkeypatch: pytest.M
     with fairlane.connect(url) as queue:
         for name in ("a", "b", "c"):
             queue.publish(name, 1)
-        queue.ack(queue.claim("parent", 30))
+        queue.ack(held(queue.claim("parent", 30)))
         result = context.SimpleQueue()
-        held = queue._executor._writer._lock
-        held.acquire()  # as if another thread of the parent were inside for longer than a fork waits
-        child = context.Process(target=_in_child, args=(queue, [], result))
+        lock = writer_of(queue)._lock
+        lock.acquire()  # as if another thread of the parent were inside for longer than a fork waits
+        child = context.Process(target=_in_child, args=(queue, result))
         child.start()
-        held.release()
+        lock.release()
         assert result.get() == ("b", True)
         child.join(10)
         assert child.exitcode == 0
-        lease = queue.claim("parent", 30)
+        lease = held(queue.claim("parent", 30))
         assert lease.group_id == "c"
         queue.ack(lease)
 
 
-def _refused(queue: fairlane.SqliteTransport, result: multiprocessing.SimpleQueue) -> None:
+def _refused(queue: fairlane.SqliteTransport, result: multiprocessing.SimpleQueue[Any]) -> None:
     try:
         queue.publish("g", 1)
     except ConfigurationError as error:
@@ -468,18 +477,18 @@ class TestGivenConnection:
             queue.publish("g", 2)  # no transaction is open: commits by itself
             queue.close()
         with fairlane.connect(url) as other:
-            assert other.claim("w", 30).event == 2
+            assert held(other.claim("w", 30)).event == 2
 
     def test_with_python_s_own_transactions_the_application_commits(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url))) as mine:
             queue = fairlane.SqliteTransport(mine)
             queue.publish("g", 1)
             mine.commit()
-            lease = queue.claim("w", 30)
+            lease = held(queue.claim("w", 30))
             queue.ack(lease)
             assert mine.in_transaction
             mine.rollback()
-            assert queue.claim("w", 30).seq == lease.seq
+            assert held(queue.claim("w", 30)).seq == lease.seq
             mine.commit()
 
     def test_rows_of_the_application_s_factory(self, url: str) -> None:
@@ -487,7 +496,7 @@ class TestGivenConnection:
             mine.row_factory = sqlite3.Row
             queue = fairlane.SqliteTransport(mine)
             queue.publish("g", {"n": 1})
-            assert queue.claim("w", 30).event == {"n": 1}
+            assert held(queue.claim("w", 30)).event == {"n": 1}
             assert mine.execute("select 1 as one").fetchone()["one"] == 1
             mine.text_factory = bytes
             with pytest.raises(ConfigurationError, match="text_factory"):
@@ -508,9 +517,9 @@ class TestGivenConnection:
 
     def test_something_else_is_refused(self, url: str) -> None:
         with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection"):
-            fairlane.SqliteTransport("sqlite:///q.db")
+            fairlane.SqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # what is refused
         with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
-            fairlane.AsyncSqliteTransport("sqlite:///q.db")
+            fairlane.AsyncSqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # what is refused
 
     def test_one_that_is_closed_or_of_another_thread_is_a_typed_error(self, url: str) -> None:
         mine = sqlite3.connect(path_of(url))
@@ -538,7 +547,7 @@ class TestGivenConnection:
             await mine.execute("rollback")
             assert await queue.claim("w", 30) is None
             await queue.publish("g", 2)
-            lease = await queue.claim("w", 30)
+            lease = held(await queue.claim("w", 30))
             await queue.ack(lease)
             with pytest.raises(LeaseLost):
                 await queue.ack(lease)
@@ -558,21 +567,24 @@ class TestAsync:
                 task.cancel() if at % 2 else None
             done = await asyncio.gather(*tasks, return_exceptions=True)
             leases = [each for each in done if not isinstance(each, BaseException)]
-            assert len({lease.group_id for lease in leases}) == len(leases) >= 50
+            assert len({held(lease).group_id for lease in leases}) == len(leases) >= 50
             for lease in leases:
-                await queue.ack(lease)
+                await queue.ack(held(lease))
             status = await queue.inspect.queue()
             assert status.messages == 200 - len(leases)
+            assert status.ready is not None
+            assert status.in_flight is not None
             assert status.ready + status.in_flight == status.messages
 
     async def test_the_first_caller_may_be_cancelled_while_the_file_is_opened(self, url: str) -> None:
         async with await fairlane.connect_async(url) as queue:
-            reader, read = queue._executor._reader, Call(QUEUE_STATUS, {})
+            reader, read = cast(AsyncSqliteExecutor, queue._executor)._reader, Call(QUEUE_STATUS, {})
             first = asyncio.create_task(reader.run(Statement.of("select 1", QUEUE_STATUS), read))
             second = asyncio.create_task(reader.run(Statement.of("select 2", QUEUE_STATUS), read))
             await asyncio.sleep(0)
             first.cancel()
-            assert [tuple(row) for row in await second] == [(2,)]
+            rows: Any = await second  # sqlite3.Row gives its values, not its names
+            assert [tuple(row) for row in rows] == [(2,)]
 
     def test_a_program_that_forgot_to_close_ends(self, url: str) -> None:
         program = (

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import time
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ MESSAGES = 20
 DEADLINE = 60.0
 
 
-def publish(url: str, mine: list[str], start: multiprocessing.Barrier) -> None:
+def publish(url: str, mine: list[str], start: Barrier) -> None:
     with fairlane.connect(url) as queue:
         start.wait(DEADLINE)
         for number in range(MESSAGES):
@@ -29,7 +30,7 @@ def publish(url: str, mine: list[str], start: multiprocessing.Barrier) -> None:
                 queue.publish(name, number, dedup_id=f"{name}/{number}" if number % 3 else None)
 
 
-def work(url: str, seed: int, log: str, start: multiprocessing.Barrier) -> None:
+def work(url: str, seed: int, log: str, start: Barrier) -> None:
     """Process until everything is done; write down each success before the ack, and what the ack said after it."""
     rng = random.Random(seed)
     with fairlane.connect(url) as queue, Path(log).open("w") as out:
@@ -96,7 +97,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, synchronous: An
     assert min(shares) > GROUPS * MESSAGES / PROCESSES / 20, shares
 
 
-def migrating(url: str, barrier: multiprocessing.Barrier) -> None:
+def migrating(url: str, barrier: Barrier) -> None:
     barrier.wait(30)
     migrate.upgrade(url)
     with fairlane.connect(url) as queue:

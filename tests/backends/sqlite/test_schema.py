@@ -13,6 +13,7 @@ import pytest
 import fairlane
 from fairlane import migrate
 from fairlane.templates import render, split_sqlite
+from tests.harness import held
 
 GOLDEN = Path(__file__).parents[2] / "schema" / "golden"
 FILES = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
@@ -89,12 +90,12 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages_and_leases(path: Any) -> 
     with fairlane.connect(url) as queue:
         for number in range(5):
             queue.publish("g", number, 3)
-        lease = queue.claim("w", 30)
+        lease = held(queue.claim("w", 30))
         before = catalogue(path)
         migrate.upgrade(url)
         assert catalogue(path) == before
         queue.ack(lease)
-        assert queue.claim("w", 30, 3).event == 1
+        assert held(queue.claim("w", 30, 3)).event == 1
 
 
 def test_two_queues_and_an_application_in_one_file_never_touch(path: Any) -> None:
@@ -110,7 +111,7 @@ def test_two_queues_and_an_application_in_one_file_never_touch(path: Any) -> Non
         one.publish("g", "one")
         two.publish("g", "two")
         migrate.downgrade(url, queue="one", revision="base")
-        assert two.claim("w", 30).event == "two"
+        assert held(two.claim("w", 30)).event == "two"
     migrate.downgrade(url, queue="one_messages", revision="base")
     left = catalogue(path)
     assert application in left or all(line in left for line in application.splitlines())
@@ -128,7 +129,7 @@ def test_the_offline_script_gives_the_same_as_a_migration(path: Any, tmp_path: P
     assert catalogue(by_hand) == catalogue(path)
     with fairlane.connect(f"sqlite:///{by_hand}", queue="lane") as queue:
         queue.publish("g", 1)
-        queue.ack(queue.claim("w", 30))
+        queue.ack(held(queue.claim("w", 30)))
 
 
 def test_a_failed_migration_leaves_nothing_behind(path: Any) -> None:

@@ -24,7 +24,7 @@ class Script:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.asked = []
+        self.asked: list[Any] = []
 
     def __call__(self, request: Any) -> Any:
         self.asked.append(request)

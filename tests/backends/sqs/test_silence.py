@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fairlane import BackendUnavailable
+from tests.harness import Queue
 from tests.harness.proxy import Proxy
 
 pytestmark = [pytest.mark.backends("sqs"), pytest.mark.promise(9)]
@@ -45,26 +46,26 @@ class took:  # noqa: N801 - reads like a statement
         assert time.monotonic() - self._began < self._seconds + SLACK
 
 
-async def test_a_silent_server_ends_every_call_within_its_timeout(queue: Any, proxy: Proxy, capfd: Any) -> None:
+async def test_a_silent_server_ends_every_call_within_its_timeout(queue: Queue, proxy: Proxy, capfd: Any) -> None:
     silenced = await queue.owner.open(queue.name, url=url(proxy), timeout=TIMEOUT)
     await silenced.publish("g", 0)
     lease = await silenced.get()
     proxy.silence()
     for call in (
-        lambda: silenced.publish("g", 1),
-        lambda: silenced.claim("w", 30),
-        lambda: silenced.extend(lease, 30),
-        lambda: silenced.nack(lease),
+        silenced.publish("g", 1),
+        silenced.claim("w", 30),
+        silenced.extend(lease, 30),
+        silenced.nack(lease),
     ):
         with took(TIMEOUT), pytest.raises(BackendUnavailable, match="is not known"):
-            await call()
+            await call
     with took(0.0):
         await silenced.close()
     assert capfd.readouterr().err == ""
 
 
 async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup_timeout(
-    queue: Any, proxy: Proxy
+    queue: Queue, proxy: Proxy
 ) -> None:
     proxy.silence()
     with took(1.0), pytest.raises(BackendUnavailable):
@@ -72,7 +73,7 @@ async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup
 
 
 @pytest.mark.twins("async")
-async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Any, proxy: Proxy) -> None:
+async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=url(proxy))
     proxy.silence()
     with took(0.2), pytest.raises(TimeoutError):
@@ -82,16 +83,16 @@ async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Any, prox
     assert [event for _, event in await silenced.drain()] in ([1], [0, 1])
 
 
-async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(queue: Any, proxy: Proxy) -> None:
+async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(queue: Queue, proxy: Proxy) -> None:
     gone = await queue.owner.open(queue.name, url=url(proxy))
     proxy.close()
     await asyncio.sleep(0.1)  # until the asyncio client has seen it, too
-    for call in (lambda: gone.publish("g", 1), lambda: gone.claim("w", 30)):
+    for call in (gone.publish("g", 1), gone.claim("w", 30)):
         with took(2.0), pytest.raises(BackendUnavailable, match="nothing was changed"):
-            await call()
+            await call
 
 
-async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Any, proxy: Proxy) -> None:
+async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Queue, proxy: Proxy) -> None:
     broken = await queue.owner.open(queue.name, url=url(proxy))
     await broken.publish("g", 0)
     lease = await broken.get()
@@ -100,14 +101,14 @@ async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Any, proxy: Pro
         await broken.ack(lease)
 
 
-async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(queue: Any, proxy: Proxy) -> None:
+async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(queue: Queue, proxy: Proxy) -> None:
     idle = await queue.owner.open(queue.name, url=url(proxy))
     await idle.publish("g", 0)
     lease = await idle.get()
-    for call in (lambda: idle.extend(lease, 30), lambda: idle.ack(lease)):
+    for call in (idle.extend(lease, 30), idle.ack(lease)):
         proxy.cut()
         await asyncio.sleep(0.1)
-        await call()
+        await call
 
 
 PROGRAM = """
@@ -127,7 +128,7 @@ sys.stdin.readline()
 """
 
 
-async def test_a_transport_that_was_never_closed_lets_its_process_end_at_once(queue: Any, proxy: Proxy) -> None:
+async def test_a_transport_that_was_never_closed_lets_its_process_end_at_once(queue: Queue, proxy: Proxy) -> None:
     arguments = [sys.executable, "-c", PROGRAM, url(proxy), queue.name, queue.twin]
     program = await asyncio.create_subprocess_exec(
         *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ

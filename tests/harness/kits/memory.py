@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from fairlane import MemoryStore
 from fairlane.backends.stored import Call, Rows
@@ -18,7 +19,8 @@ class MemoryKit(Kit):
 
     def create(self, queue: str, head_start: float | str | None = None) -> None:
         if head_start is not None:
-            MemoryStore._shared[queue] = MemoryStore(head_start)
+            chosen: Any = head_start  # the store says itself what it takes
+            MemoryStore._shared[queue] = MemoryStore(chosen)
 
     def drop(self, queue: str) -> None:
         MemoryStore._shared.pop(queue, None)

@@ -49,7 +49,9 @@ class MongoKit(Kit):
         with self.connect(queue) as client:
             database = client.get_default_database("fairlane")
             meta = database[f"{queue}_meta"].find_one_and_update({"_id": "queue"}, {"$inc": {"seq": len(publishes)}})
-            messages, groups, now = [], {}, self.now(queue)
+            messages: list[dict[str, Any]] = []
+            groups: dict[str, dict[str, Any]] = {}
+            now = self.now(queue)
             for seq, item in enumerate(publishes, meta["seq"] + 1):
                 message = {"_id": seq, "group_id": item["p_group_id"], "event": item["p_event"]}
                 messages.append({**message, "priority": item["p_priority"], "published_at": now})
