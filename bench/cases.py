@@ -41,5 +41,5 @@ CASES = (
 
 def scaled(case: Case, scale: float) -> Case:
     """Return the case with its large figures divided, for a quick look."""
-    shrunk = [n if n <= BASE else max(BASE, int(n * scale)) for n in (case.ready, case.parked, case.low)]
-    return Case(case.name if scale == 1 else f"{case.name} x {scale:g}", *shrunk, floor=case.floor)
+    ready, parked, low = (n if n <= BASE else max(BASE, int(n * scale)) for n in (case.ready, case.parked, case.low))
+    return Case(case.name if scale == 1 else f"{case.name} x {scale:g}", ready, parked, low, case.floor)

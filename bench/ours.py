@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.harness.kits import KITS, Kit
+from tests.harness import KITS, Kit
 
 import fairlane
 from bench.cases import READY_MESSAGES, Case
-from fairlane.backends.stored import CLAIM, NACK, Call
+from fairlane.backends.stored import CLAIM, NACK, PUBLISH, Call
 
 HOUR = 3600.0
 CHUNK = 5000
@@ -47,7 +47,7 @@ class Ours:
         for _ in range(messages):
             for number in range(groups):
                 yield Call(
-                    "publish",
+                    PUBLISH,
                     {
                         "p_group_id": f"{prefix}-{number}",
                         "p_event": self._payload,
