@@ -225,10 +225,7 @@ async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and
 
 async def client(queue: Queue) -> Any:
     """A connection as an application of this twin has it."""
-    import psycopg
-
-    kind = psycopg.Connection if queue.twin == "sync" else psycopg.AsyncConnection
-    connection = await queue.call(kind.connect, queue.kit.url(queue.name))
+    connection = await queue.call(queue.kit.connection, queue.name, queue.twin)
     queue.owner.afterwards(connection.close)  # an open transaction would keep the queue from being removed
     return connection
 

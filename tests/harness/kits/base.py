@@ -48,6 +48,10 @@ class Kit:
         """Options of a transport that let many calls run at once."""
         return {}
 
+    def connection(self, queue: str, twin: str) -> Any:
+        """Connect as an application of this twin does that publishes in its own transaction; awaitable for asyncio."""
+        raise NotImplementedError
+
     def create(self, queue: str, head_start: float | str | None = None) -> None:
         """Make a queue."""
         migrate.upgrade(self.url(queue), queue=queue, head_start=head_start)

@@ -14,6 +14,12 @@ class PostgresKit(Kit):
     backend = "postgres"
     variable = "FAIRLANE_TEST_POSTGRES_URL"
 
+    def connection(self, queue: str, twin: str) -> Any:
+        import psycopg
+
+        kind = psycopg.Connection if twin == "sync" else psycopg.AsyncConnection
+        return kind.connect(self.url(queue))
+
     def connect(self, queue: str) -> Any:
         import psycopg
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from fairlane.backends.stored import Call, Rows
 from tests.harness.kits.base import Kit
@@ -18,6 +19,12 @@ class SqliteKit(Kit):
 
     def drop(self, queue: str) -> None:
         """Do nothing: the file goes with the test's folder."""
+
+    def connection(self, queue: str, twin: str) -> Any:
+        import aiosqlite
+
+        path = self.folder / "queue.db"
+        return sqlite3.connect(path, check_same_thread=False) if twin == "sync" else aiosqlite.connect(path)
 
     def connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.folder / "queue.db", isolation_level=None, timeout=30)

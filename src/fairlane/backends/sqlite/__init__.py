@@ -46,6 +46,7 @@ MANIFEST = Manifest(
         durability="always",
         clock="process",
         resolution=1e-3,
+        transactional_publish=True,
         sql_views=True,
     ),
 )
