@@ -14,7 +14,7 @@ from rendered.templated import layout, operations
 from tests.commands import CHECKOUT
 
 SQL = ("postgres", "sqlite", "libsql", "rqlite")
-INCLUDED = re.compile(r"macros\.|/views/|/superseded/|\.down\.|recorded\.|removed\.|mended\.|/roles\.")
+INCLUDED = re.compile(r"macros\.|/views/|/superseded/|\.down\.|recorded\.|removed\.|mended\.|damaged\.|/roles\.")
 """Files that are not shown by themselves: parts of others, old ones, and what a migration does for itself."""
 
 
