@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
+from collections.abc import Callable
 
 import pytest
 
 from fairlane import migrate
-from tests.backends.postgres.sessions import Lane, Session
+from tests.backends.postgres.sessions import PATIENCE, Lane, Session
+from tests.servers.base import Server
 
 
 def look(session: Session, times: int = 1) -> None:
@@ -74,6 +77,64 @@ def test_a_publisher_that_begins_during_the_looks_and_commits_late_is_not_passed
     churn(other)
     late.commit()
     assert other.claim().group_id == "late"
+
+
+def test_a_number_that_is_drawn_in_the_middle_of_a_look_is_not_settled(lane: Lane) -> None:
+    """Its publisher is not among those that the look has noted, so the last number must be older than that note."""
+    late, other, looker, gate = (lane.session() for _ in range(4))
+    other.publish("g", '"first"')
+    with gate.transaction():
+        gate.rows("lock table @.line in share mode")  # the look stops where it writes
+        call = looker.blocked(look, looker)
+        late.begin()
+        late.publish("g", '"late"')
+        other.publish("g", '"after"')
+    call.result(PATIENCE)
+    look(looker, 2)
+    for event in ("first", "after"):
+        lease = other.claim()
+        assert lease.event == event
+        other.ack(lease)
+    late.commit()
+    assert other.claim().event == "late"
+
+
+@pytest.mark.parametrize("ends", ["before the restart", "after it"])
+def test_a_prepared_transaction_is_not_passed_over_after_a_restart(servers: Callable[..., Server], ends: str) -> None:
+    """The server knows it by another name then."""
+    server = servers("postgres", "-c", "max_prepared_transactions=1")
+    queue = f"t{secrets.token_hex(6)}"
+    migrate.upgrade(server.url, queue=queue)
+    before = Lane(server.url, queue)
+    late, other = before.session(), before.session()
+    late.begin()
+    late.publish("late")
+    look(other)
+    late.rows(f"prepare transaction '{queue}'")
+    if ends == "before the restart":
+        other.rows(f"commit prepared '{queue}'")
+    before.close()
+    server.restart()
+    after = Lane(server.url, queue)
+    session = after.session()
+    look(session, 3)
+    if ends == "after it":
+        assert settled(after) == 0
+        session.rows(f"commit prepared '{queue}'")
+    look(session, 3)
+    assert settled(after) == 1
+    assert session.claim().group_id == "late"
+    after.close()
+
+
+def test_a_vacuum_does_not_keep_the_line_back(lane: Lane) -> None:
+    """Behind an old snapshot it has much to read, and begins again and again."""
+    vacuum, session = lane.session(), lane.session()
+    with vacuum.transaction():
+        vacuum.rows("lock table @.groups in share update exclusive mode")
+        churn(session)
+        look(session, 3)
+        assert settled(lane) == 5
 
 
 @pytest.mark.parametrize("how", ["transaction", "savepoint"])
