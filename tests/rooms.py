@@ -23,7 +23,7 @@ ROLES = frozenset(
 """The files of a backend's package; the same name is the same role in all of them."""
 
 OWN = {
-    "memory": {"store"},
+    "memory": {"store", "groups"},
     "postgres": {"pool", "sessions"},
     "redis": {"cluster", "streams"},
     "sqlite": {"file"},

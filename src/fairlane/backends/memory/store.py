@@ -3,6 +3,10 @@
 A `MemoryStore` keeps one line (a heap) per priority, ordered by `ready_at`, which is lease expiry, park deadline and
 place in line at once, as in the other layouts. An entry whose group has moved since is stale and skipped; a line with
 more stale entries than live ones is rebuilt, so that every operation costs O(log n), amortised.
+
+A signal handler may raise in the middle of an operation. So each changes what counts in one step: it puts a group into
+the table or takes it out, appends a message, or gives a group its next state. What is derived from that, lines, sizes
+and dedup ids, follows, and is made anew by the operation after one that did not end.
 """
 
 from __future__ import annotations
@@ -11,12 +15,12 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from math import ceil, inf
 from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
+from fairlane.backends.memory.groups import Group, Message, State, group_status, message_status, queue_status
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import (
     ACK,
@@ -29,32 +33,12 @@ from fairlane.backends.stored import (
     QUEUE_STATUS,
     REVISION,
     Operation,
-    Row,
     Rows,
 )
 from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_QUEUE, check_head_start
 
 PRIORITIES = 5
 _MICROSECONDS = 1_000_000
-
-
-@dataclass(slots=True)
-class _Message:
-    seq: int
-    event: str
-    dedup_id: str | None
-    published_at: int
-
-
-@dataclass(slots=True)
-class _Group:
-    priority: int
-    ready_at: int
-    turn: int  # breaks ties of ready_at by the order of events; also tells the live entry from stale ones
-    messages: deque[_Message] = field(default_factory=deque)
-    token: str | None = None
-    worker_id: str | None = None
-    attempts: int = 0
 
 
 class MemoryStore(forks.ForkAwareWithLock):
@@ -81,9 +65,10 @@ class MemoryStore(forks.ForkAwareWithLock):
         chosen = check_head_start(head_start)
         self._head_start = None if chosen == ALWAYS else round(float(chosen) * _MICROSECONDS)
         self._empty()
+        self._whole = True  # else an operation was interrupted
 
     def _empty(self) -> None:
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._lines: list[list[tuple[int, int, str]]] = [[] for _ in range(PRIORITIES)]
         self._sizes = [0] * PRIORITIES  # live entries of each line
         self._dedup: dict[str, int] = {}
@@ -95,7 +80,9 @@ class MemoryStore(forks.ForkAwareWithLock):
     def reset(self) -> None:
         """Be as a new store: without messages, leases and dedup ids, seq 1 next, and with the time of day."""
         with self._lock:
+            self._whole = False
             self._empty()
+            self._whole = True
 
     def advance(self, seconds: float) -> None:
         """Move the store's clock forward, so that a test need not wait until a lease or a delay is over.
@@ -115,19 +102,37 @@ class MemoryStore(forks.ForkAwareWithLock):
     def perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Rows:
         """Carry out one operation."""
         with self._lock:
-            return _METHODS[operation](self, **arguments)
+            if not self._whole:
+                self._derive()
+            self._whole = False
+            rows = _METHODS[operation](self, **arguments)
+            self._whole = True
+            return rows
 
-    def _place(self, group_id: str, group: _Group, ready_at: int) -> None:
-        group.ready_at, group.turn = ready_at, next(self._turn)
+    def _derive(self) -> None:
+        """Make anew what follows from the groups: an operation was interrupted."""
+        self._lines = [[] for _ in range(PRIORITIES)]
+        self._sizes = [0] * PRIORITIES
+        self._dedup = {}
+        for group_id, group in self._groups.items():
+            while group.messages[0].seq < group.state.head:
+                group.messages.popleft()
+            self._lines[group.priority].append((group.state.ready_at, group.state.turn, group_id))
+            self._sizes[group.priority] += 1
+            self._dedup |= {each.dedup_id: each.seq for each in group.messages if each.dedup_id is not None}
+        for line in self._lines:
+            heapq.heapify(line)
+
+    def _line_up(self, group_id: str, group: Group) -> None:
         line = self._lines[group.priority]
         if len(line) > 2 * self._sizes[group.priority] + 64:
             line[:] = [entry for entry in line if self._live(entry)]
             heapq.heapify(line)
-        heapq.heappush(line, (ready_at, group.turn, group_id))
+        heapq.heappush(line, (group.state.ready_at, group.state.turn, group_id))
 
     def _live(self, entry: tuple[int, int, str]) -> bool:
         group = self._groups.get(entry[2])
-        return group is not None and group.turn == entry[1]
+        return group is not None and group.state.turn == entry[1]
 
     def _first(self, min_priority: int, now: int) -> str | None:
         best: tuple[int, int, str] | None = None
@@ -138,9 +143,9 @@ class MemoryStore(forks.ForkAwareWithLock):
                 best = line[0]
         return best[2] if best else None
 
-    def _held(self, group_id: str, token: str) -> _Group | None:
+    def _held(self, group_id: str, token: str) -> Group | None:
         group = self._groups.get(group_id)
-        return group if group is not None and group.token == token else None
+        return group if group is not None and group.state.token == token else None
 
     def _revision(self) -> Rows:
         return [{"revision": CLIENT_REVISION, "serves": CLIENT_REVISION}]
@@ -149,12 +154,16 @@ class MemoryStore(forks.ForkAwareWithLock):
         if p_dedup_id is not None and p_dedup_id in self._dedup:
             return [{"seq": self._dedup[p_dedup_id]}]
         seq, now = next(self._seq), self.now()
+        message = Message(seq, p_event, p_dedup_id, now)
         group = self._groups.get(p_group_id)
-        if group is None:
-            group = self._groups[p_group_id] = _Group(p_priority, 0, 0)
+        if group is not None:
+            group.messages.append(message)
+        else:
+            place = seq if self._head_start is None else now - self._head_start
+            group = Group(p_priority, deque([message]), State(place, next(self._turn), seq))
+            self._groups[p_group_id] = group
             self._sizes[p_priority] += 1
-            self._place(p_group_id, group, seq if self._head_start is None else now - self._head_start)
-        group.messages.append(_Message(seq, p_event, p_dedup_id, now))
+            self._line_up(p_group_id, group)
         if p_dedup_id is not None:
             self._dedup[p_dedup_id] = seq
         return [{"seq": seq}]
@@ -165,19 +174,19 @@ class MemoryStore(forks.ForkAwareWithLock):
         if group_id is None:
             return []
         group = self._groups[group_id]
-        group.token, group.worker_id = str(uuid4()), p_worker_id
-        group.attempts += 1
-        self._place(group_id, group, now + ceil(p_visibility * _MICROSECONDS))
-        head = group.messages[0]
+        head, ends, attempts = group.messages[0], now + ceil(p_visibility * _MICROSECONDS), group.state.attempts + 1
+        token = str(uuid4())
+        group.state = State(ends, next(self._turn), head.seq, token, p_worker_id, attempts)
+        self._line_up(group_id, group)
         return [
             {
                 "group_id": group_id,
                 "seq": head.seq,
                 "event": head.event,
-                "token": group.token,
-                "attempts": group.attempts,
+                "token": token,
+                "attempts": attempts,
                 "published_at": head.published_at,
-                "expires_at": group.ready_at,
+                "expires_at": ends,
             }
         ]
 
@@ -185,93 +194,46 @@ class MemoryStore(forks.ForkAwareWithLock):
         group = self._held(p_group_id, p_token)
         if group is None:
             return []
-        done = group.messages.popleft()
-        if done.dedup_id is not None:
-            del self._dedup[done.dedup_id]
-        group.token, group.worker_id, group.attempts = None, None, 0
-        if group.messages:
-            self._place(p_group_id, group, self.now())
+        done = group.messages[0]
+        if len(group.messages) > 1:
+            group.state = State(self.now(), next(self._turn), group.messages[1].seq)
+            group.messages.popleft()
+            self._line_up(p_group_id, group)
         else:
             del self._groups[p_group_id]
             self._sizes[group.priority] -= 1
             if not self._sizes[group.priority]:
                 self._lines[group.priority].clear()
+        if done.dedup_id is not None:
+            del self._dedup[done.dedup_id]
         return [{"group_id": p_group_id}]
 
     def _nack(self, p_group_id: str, p_token: str, p_delay: float) -> Rows:
         group = self._held(p_group_id, p_token)
         if group is None:
             return []
-        group.token, group.worker_id = None, None
-        self._place(p_group_id, group, self.now() + ceil(p_delay * _MICROSECONDS))
+        ready_at = self.now() + ceil(p_delay * _MICROSECONDS)
+        group.state = State(ready_at, next(self._turn), group.state.head, attempts=group.state.attempts)
+        self._line_up(p_group_id, group)
         return [{"group_id": p_group_id}]
 
     def _extend(self, p_group_id: str, p_token: str, p_visibility: float) -> Rows:
         group = self._held(p_group_id, p_token)
         if group is None:
             return []
-        self._place(p_group_id, group, self.now() + ceil(p_visibility * _MICROSECONDS))
-        return [{"expires_at": group.ready_at}]
-
-    def _state(self, group: _Group, now: int) -> str:
-        if group.ready_at <= now:
-            return "ready"
-        return "parked" if group.token is None else "in_flight"
+        ends = self.now() + ceil(p_visibility * _MICROSECONDS)
+        group.state = group.state._replace(ready_at=ends, turn=next(self._turn))
+        self._line_up(p_group_id, group)
+        return [{"expires_at": ends}]
 
     def _queue_status(self, p_queue: str) -> Rows:
-        now = self.now()
-        states = [self._state(group, now) for group in self._groups.values()]
-        times = [message.published_at for group in self._groups.values() for message in group.messages]
-        return [
-            {
-                "queue": p_queue,
-                "groups": len(states),
-                "ready": states.count("ready"),
-                "in_flight": states.count("in_flight"),
-                "parked": states.count("parked"),
-                "messages": len(times),
-                "oldest_seconds": (now - min(times)) / 1e6 if times else None,
-            }
-        ]
+        return queue_status(self._groups, self.now(), p_queue)
 
     def _group_status(self, p_limit: int) -> Rows:
-        now = self.now()
-        line = heapq.nsmallest(p_limit, self._groups.items(), key=lambda item: (item[1].ready_at, item[1].turn))
-        return list(self._group_rows(line, now))
-
-    def _group_rows(self, line: list[tuple[str, _Group]], now: int) -> Iterator[Row]:
-        for group_id, group in line:
-            yield {
-                "group_id": group_id,
-                "state": self._state(group, now),
-                "priority": group.priority,
-                "depth": len(group.messages),
-                "oldest_seconds": (now - group.messages[0].published_at) / 1e6,
-                "worker_id": group.worker_id,
-                "attempts": group.attempts,
-                "ready_in_seconds": max(0, group.ready_at - now) / 1e6,
-            }
+        return group_status(self._groups, self.now(), p_limit)
 
     def _message_status(self, p_group_id: str, p_limit: int) -> Rows:
-        now = self.now()
-        group = self._groups.get(p_group_id)
-        if group is None:
-            return []
-        leased = self._state(group, now) == "in_flight"
-        return [
-            {
-                "group_id": p_group_id,
-                "seq": message.seq,
-                "state": "in_flight" if leased and position == 1 else "waiting",
-                "position": position,
-                "attempts": group.attempts if position == 1 else 0,
-                "dedup_id": message.dedup_id,
-                "published_at": message.published_at,
-                "age_seconds": (now - message.published_at) / 1e6,
-                "event": message.event,
-            }
-            for position, message in enumerate(itertools.islice(group.messages, p_limit), 1)
-        ]
+        return message_status(self._groups, self.now(), p_group_id, p_limit)
 
 
 _METHODS: Mapping[Operation, Callable[..., Rows]] = {
