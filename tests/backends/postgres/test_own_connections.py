@@ -226,10 +226,10 @@ def test_options_may_stand_in_the_url_and_libpq_does_not_see_them() -> None:
     url = "postgresql://u:p%3F@h/db?max_connections=3&application_name=a&timeout=2.5&prepare_threshold=none"
     source: Any = PostgresExecutor.from_url(url, "q")._source
     assert source._opening.url == "postgresql://u:p%3F@h/db?application_name=a"
-    assert source._opening.arguments["prepare_threshold"] is None
+    assert source._opening.prepare_threshold is None
     assert (source._most, source._opening.timeout) == (3, 2.5)
     source = PostgresExecutor.from_url(url, "q", prepare_threshold=0, timeout=4)._source
-    assert (source._opening.arguments["prepare_threshold"], source._opening.timeout) == (0, 4)
+    assert (source._opening.prepare_threshold, source._opening.timeout) == (0, 4)
 
 
 @pytest.mark.parametrize("wrong", ["max_connections=0", "timeout=0", "prepare_threshold=-1", "timeout=x"])

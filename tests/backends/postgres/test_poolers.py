@@ -82,8 +82,13 @@ async def test_a_pooler_that_does_not_show_itself_confuses_nothing(
 ) -> None:
     """As if the pid of the handshake were that of the server process. Guards against names of statements that two
     clients share."""
+
+    def learn(self: Any, found: Any, threshold: int | None) -> bool:
+        self.prepare_threshold = threshold
+        return False
+
     for kind in (OwnConnection, OwnAsyncConnection):
-        monkeypatch.setattr(kind, "learn", lambda self, found: False)
+        monkeypatch.setattr(kind, "learn", learn)
     await no_queue_gets_what_was_meant_for_the_other(await queues.make(), await queues.make())
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from math import inf
 from typing import Protocol
 
 import psycopg
 
 from fairlane.backends.postgres.errors import NotSent
-from fairlane.backends.postgres.pool import Pool, Waiter
-from fairlane.backends.postgres.sessions import Arguments, Limit, Opening, OwnAsyncConnection, OwnConnection
+from fairlane.backends.postgres.pool import PAUSE, Pool, Waiter
+from fairlane.backends.postgres.sessions import Arguments, Opening, OwnAsyncConnection, OwnConnection
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Rows
 
@@ -24,6 +26,31 @@ PING_TIMEOUT = 5.0
 """Seconds for the answer to that."""
 
 PING = "select 1"
+
+
+LEAST = 1.0
+"""Seconds that a call may take even when the time to start is over: else its error would not say what is wrong."""
+
+
+class Limit:
+    """How long calls may take: each so many seconds, and all of them until a common end while a transport starts."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = inf
+
+    def deadline(self, now: float) -> float:
+        """Return until when a call may take that begins now, by time.monotonic()."""
+        return min(now + self._seconds, max(self._end, now + LEAST))
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """See `base.Limited`."""
+        self._end = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._end = inf
 
 
 class Source(Protocol):
@@ -87,15 +114,15 @@ class OwnPool(forks.ForkAware):
         self, pool: Pool[OwnConnection], connection: OwnConnection | None, deadline: float
     ) -> OwnConnection:
         """Try a connection that has been at rest for long, and wait where there is none."""
-        while connection is None or not self._answers(pool, connection):
+        while connection is None or not self._answers(pool, connection, deadline):
             connection = pool.take() or self._waited(pool, deadline)
         return connection
 
-    def _answers(self, pool: Pool[OwnConnection], connection: OwnConnection) -> bool:
+    def _answers(self, pool: Pool[OwnConnection], connection: OwnConnection, deadline: float) -> bool:
         now = time.monotonic()
         if now - connection.used_at <= PING_AFTER:
             return True
-        connection.deadline = now + PING_TIMEOUT
+        connection.deadline = min(now + PING_TIMEOUT, deadline)
         try:
             connection.ask(PING)
         except psycopg.Error:
@@ -110,8 +137,10 @@ class OwnPool(forks.ForkAware):
         waiter = _Thread()
         pool.join(waiter)
         try:
-            if not waiter.woken.wait(max(0.0, deadline - time.monotonic())):
-                raise pool.why_none()
+            while not waiter.woken.wait(max(0.0, min(PAUSE, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    raise pool.why_none()
+                pool.settle()
             return waiter.outcome()
         except psycopg.Error as error:
             raise NotSent(error) from error
@@ -196,15 +225,15 @@ class AsyncOwnPool(forks.ForkAware):
         self, pool: Pool[OwnAsyncConnection], connection: OwnAsyncConnection | None, deadline: float
     ) -> OwnAsyncConnection:
         """Try a connection that has been at rest for long, and wait where there is none."""
-        while connection is None or not await self._answers(pool, connection):
+        while connection is None or not await self._answers(pool, connection, deadline):
             connection = pool.take() or await self._waited(pool, deadline)
         return connection
 
-    async def _answers(self, pool: Pool[OwnAsyncConnection], connection: OwnAsyncConnection) -> bool:
+    async def _answers(self, pool: Pool[OwnAsyncConnection], connection: OwnAsyncConnection, deadline: float) -> bool:
         now = time.monotonic()
         if now - connection.used_at <= PING_AFTER:
             return True
-        connection.deadline = now + PING_TIMEOUT
+        connection.deadline = min(now + PING_TIMEOUT, deadline)
         try:
             await connection.ask(PING)
         except psycopg.Error:
@@ -219,9 +248,11 @@ class AsyncOwnPool(forks.ForkAware):
         waiter = _Task()
         pool.join(waiter)
         try:
-            await asyncio.wait([waiter.woken], timeout=max(0.0, deadline - time.monotonic()))
-            if not waiter.woken.done():
-                raise pool.why_none()
+            while not waiter.woken.done():
+                await asyncio.wait([waiter.woken], timeout=max(0.0, min(PAUSE, deadline - time.monotonic())))
+                if time.monotonic() >= deadline and not waiter.woken.done():
+                    raise pool.why_none()
+                pool.settle()
             return waiter.outcome()
         except psycopg.Error as error:
             raise NotSent(error) from error

@@ -109,7 +109,7 @@ def translate(error: BaseException, host: str, *, sent: bool = True) -> Exceptio
     if state in _NOT_PREPARED:
         return ConfigurationError(
             f"postgres at {host}: {text}; a pooler hands every transaction to another server connection: "
-            "connect with prepare_threshold=None"
+            "set prepare_threshold=None on the given pool or connection"
         )
     if state == WRONG_ISOLATION:
         return ConfigurationError(

@@ -16,8 +16,9 @@ from psycopg.abc import PQGen
 from psycopg.rows import dict_row
 
 from fairlane.backends.postgres.address import check_encoding
-from fairlane.backends.postgres.errors import NoAnswer, broken
-from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, Limit, is_over, until
+from fairlane.backends.postgres.connections import Limit
+from fairlane.backends.postgres.errors import NoAnswer
+from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, is_over, until
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Row, Rows
 
@@ -122,10 +123,6 @@ class GivenPool:
         try:
             connection.autocommit = True
             return rows_of(connection, text, arguments, deadline)
-        except psycopg.Error as error:
-            if broken(error):
-                self._pool.check()  # drops the other dead ones too
-            raise
         finally:
             try:
                 if not connection.closed and connection.autocommit != before:
@@ -191,10 +188,6 @@ class AsyncGivenPool:
         try:
             await connection.set_autocommit(True)
             return await async_rows_of(connection, text, arguments, deadline)
-        except psycopg.Error as error:
-            if broken(error):
-                await self._pool.check()
-            raise
         finally:
             await asyncio.shield(self._return(connection, before))
 

@@ -28,6 +28,9 @@ IDLE_SECONDS = 600.0
 PAUSE = 1.0
 """Seconds until a server that refused another connection is asked for one again."""
 
+LOST_AFTER = 120.0
+"""Seconds after which nobody waits any more for a connection that is being opened: its event loop may be gone."""
+
 ConnectionT = TypeVar("ConnectionT", OwnConnection, OwnAsyncConnection)
 
 
@@ -70,6 +73,7 @@ class Pool(Generic[ConnectionT]):
         self._waiters: deque[Waiter[ConnectionT]] = deque()
         self._open: WeakSet[ConnectionT] = WeakSet()  # weak: one that is lost by an interrupt does not count for ever
         self._opening = False
+        self._began_at = 0.0
         self._failure: BaseException | None = None
         self._failed_at = float("-inf")
         self._trimmed_at = time.monotonic()
@@ -95,7 +99,7 @@ class Pool(Generic[ConnectionT]):
         now = connection.used_at = time.monotonic()
         self._idle.append(connection)
         if self._waiters or self._closed or now - self._trimmed_at > IDLE_SECONDS:
-            self._settle()
+            self.settle()
 
     def join(self, waiter: Waiter[ConnectionT]) -> None:
         """Let a call wait.
@@ -106,7 +110,7 @@ class Pool(Generic[ConnectionT]):
         if self._closed:
             raise TransportClosed()
         self._waiters.append(waiter)
-        self._settle()
+        self.settle()
 
     def leave(self, waiter: Waiter[ConnectionT]) -> None:
         """End the waiting of a call. A connection that it has not taken goes to somebody else."""
@@ -143,7 +147,7 @@ class Pool(Generic[ConnectionT]):
             connection.pgconn.finish()
         with self._lock:
             self._open.discard(connection)
-        self._settle()
+        self.settle()
 
     def failed(self, connection: ConnectionT, error: BaseException) -> None:
         """Take a connection back after an error.
@@ -176,9 +180,9 @@ class Pool(Generic[ConnectionT]):
     def close(self) -> None:
         """Close the connections; those in use close when they come back."""
         self._closed = True
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Give the connections at rest to those who wait, and open another one if that is not enough."""
         with self._lock:
             if self._closed:
@@ -190,11 +194,13 @@ class Pool(Generic[ConnectionT]):
                 if not waiter.wake():
                     waiter.connection = None
                     self._idle.append(connection)
-            if not self._waiters or self._opening or len(self._open) >= self._most:
+            now = time.monotonic()
+            opening = self._opening and now - self._began_at < LOST_AFTER
+            if not self._waiters or opening or len(self._open) >= self._most:
                 return
-            if self._open and time.monotonic() - self._failed_at < PAUSE:
+            if self._open and now - self._failed_at < PAUSE:
                 return
-            self._opening = True
+            self._opening, self._began_at = True, now
         self._begin(self)
 
     def _oldest(self) -> ConnectionT | None:

@@ -7,15 +7,15 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import IsolationLevel, conninfo, generators, waiting
+from psycopg import conninfo, generators, waiting
 from psycopg._preparing import PrepareManager
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus, TransactionStatus
@@ -41,14 +41,12 @@ LIFETIME = 3600.0
 CANCEL_TIMEOUT = 5.0
 """Seconds for asking the server to give up a call that nobody waits for any more."""
 
-LEAST = 1.0
-"""Seconds that a call may take even when the time to start is over: else its error would not say what is wrong."""
-
 LOOK_INTERVAL = 0.1
 """Seconds between two looks at the time while an answer is waited for."""
 
 PROBE = "select pg_backend_pid() as pid, current_setting('default_transaction_isolation') as isolation"
-STRICT = "set default_transaction_isolation = 'read committed'"
+LESS_STRICT = "set default_transaction_isolation = 'read committed'"
+BEGIN, COMMIT, ROLLBACK = "begin isolation level read committed", "commit", "rollback"
 
 
 def until(steps: Generator[WaitT, Any, ResultT], deadline: float) -> Generator[WaitT, Any, ResultT]:
@@ -97,27 +95,6 @@ def is_over(pgconn: PGconn) -> bool:
     return pgconn.status != ConnStatus.OK
 
 
-class Limit:
-    """How long calls may take: each so many seconds, and all of them until a common end while a transport starts."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._end = inf
-
-    def deadline(self, now: float) -> float:
-        """Return until when a call may take that begins now, by time.monotonic()."""
-        return min(now + self._seconds, max(self._end, now + LEAST))
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """See `base.Limited`."""
-        self._end = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._end = inf
-
-
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How connections are opened.
@@ -125,11 +102,13 @@ class Opening:
     Attributes:
         url: of libpq, without the options that are Fairlane's.
         timeout: seconds for the first question to the server.
+        prepare_threshold: the option of this name, for connections without a pooler.
         arguments: of `psycopg.connect`.
     """
 
     url: str
     timeout: float
+    prepare_threshold: int | None
     arguments: Mapping[str, Any]
 
     @classmethod
@@ -138,9 +117,9 @@ class Opening:
         given = conninfo.conninfo_to_dict(url)
         defaults = {"connect_timeout": CONNECT_TIMEOUT, "fallback_application_name": "fairlane"}
         arguments: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
-        arguments["prepare_threshold"] = options["prepare_threshold"]
-        # another encoding of the client, wherever it is set, could not hold every event
-        return cls(url, options["timeout"], {**arguments, "autocommit": True, "client_encoding": "UTF8"})
+        arguments |= {"autocommit": True, "prepare_threshold": None}
+        arguments["client_encoding"] = "UTF8"  # another one, wherever it is set, could not hold every event
+        return cls(url, options["timeout"], options["prepare_threshold"], arguments)
 
 
 class _Session:
@@ -163,8 +142,8 @@ class _Session:
     def opened_at(self) -> float:
         return time.monotonic()
 
-    def learn(self, found: Row) -> bool:
-        """Take in the answer to PROBE; True: tell the server to be less strict.
+    def learn(self, found: Row, threshold: int | None) -> bool:
+        """Take in the answer to PROBE, and what to prepare; True: tell the server to be less strict.
 
         A pooler hands out keys of its own for cancelling, so the pid of the handshake is not that of the server
         process. Behind one, nothing may be prepared and no setting of the session be changed: the next transaction may
@@ -172,9 +151,9 @@ class _Session:
         """
         strict: bool = found["isolation"] != "read committed"
         if found["pid"] != self.pgconn.backend_pid:
-            self.prepare_threshold = None
             self.in_transactions = strict
             return False
+        self.prepare_threshold = threshold
         return strict
 
     def name_statements(self) -> None:
@@ -234,9 +213,8 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
         try:
             check_encoding(made)
             made.deadline = time.monotonic() + opening.timeout
-            if made.learn(made.ask(PROBE)[0]):
-                made.calls.execute(STRICT)
-            made.isolation_level = IsolationLevel.READ_COMMITTED
+            if made.learn(made.ask(PROBE)[0], opening.prepare_threshold):
+                made.calls.execute(LESS_STRICT)
         except BaseException:
             made.pgconn.finish()
             raise
@@ -249,8 +227,15 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
     def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
         """Send one statement, which is a transaction of its own, and return its rows."""
         if self.in_transactions:
-            with self.transaction():
-                return self.calls.execute(text, arguments).fetchall()
+            self.calls.execute(BEGIN)
+            try:
+                rows = self.calls.execute(text, arguments).fetchall()
+            except psycopg.Error as error:
+                if error.sqlstate is not None:
+                    self.calls.execute(ROLLBACK)
+                raise
+            self.calls.execute(COMMIT)
+            return rows
         try:
             return self.calls.execute(text, arguments).fetchall()
         except psycopg.errors.InvalidSqlStatementName:  # it ran elsewhere: there is a pooler, and nothing was done
@@ -273,9 +258,8 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
         try:
             check_encoding(made)
             made.deadline = time.monotonic() + opening.timeout
-            if made.learn((await made.ask(PROBE))[0]):
-                await made.calls.execute(STRICT)
-            await made.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            if made.learn((await made.ask(PROBE))[0], opening.prepare_threshold):
+                await made.calls.execute(LESS_STRICT)
         except BaseException:
             made.pgconn.finish()
             raise
@@ -288,8 +272,15 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
     async def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
         """Send one statement, which is a transaction of its own, and return its rows."""
         if self.in_transactions:
-            async with self.transaction():
-                return await self._rows(text, arguments)
+            await self.calls.execute(BEGIN)
+            try:
+                rows = await self._rows(text, arguments)
+            except psycopg.Error as error:
+                if error.sqlstate is not None:
+                    await self.calls.execute(ROLLBACK)
+                raise
+            await self.calls.execute(COMMIT)
+            return rows
         try:
             return await self._rows(text, arguments)
         except psycopg.errors.InvalidSqlStatementName:

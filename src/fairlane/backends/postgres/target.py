@@ -28,7 +28,7 @@ class PostgresTarget(SqlTarget):
         self._choices = choices
 
     def open(self, *, create: bool) -> psycopg.Connection[Any]:
-        opening = Opening.at(*separated(self._url, {"prepare_threshold": None}))
+        opening = Opening.at(*separated(self._url, {}))
         connection = psycopg.connect(opening.url, **{**opening.arguments, "autocommit": False})
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         try:
