@@ -57,6 +57,24 @@ def test_up_down_and_up_again(place: tuple[str, str], database: Any) -> None:
     assert {name: database[name].index_information() for name in collections(database, queue)} == made
 
 
+@pytest.mark.parametrize("head_start", [None, "always"])
+def test_queues_of_the_suite_are_what_a_migration_makes(
+    arm: Any, place: tuple[str, str], database: Any, head_start: Any
+) -> None:
+    """The kit copies them, since a migration takes the emulator long."""
+    url, queue = place
+    kit = arm[0]
+    kit.create(queue, head_start)  # which may be the first one, and migrated
+    kit.drop(queue)
+    kit.create(queue, head_start)
+    copied = {name: database[name].index_information() for name in collections(database, queue)}
+    document = database[f"{queue}_meta"].find_one({"_id": "queue"})
+    migrate.downgrade(url, queue=queue, revision="base")
+    migrate.upgrade(url, queue=queue, head_start=head_start)
+    assert {name: database[name].index_information() for name in collections(database, queue)} == copied
+    assert database[f"{queue}_meta"].find_one({"_id": "queue"}) == document
+
+
 def test_a_second_upgrade_keeps_messages_and_choices(place: tuple[str, str], database: Any) -> None:
     url, queue = place
     migrate.upgrade(url, queue=queue, head_start=0.25)
