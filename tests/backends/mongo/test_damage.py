@@ -154,6 +154,13 @@ async def test_a_migration_gives_a_group_its_priority_back(queue: Any, part: Any
     assert queue.transport.claim("w", 30, 3).group_id == "bad"
 
 
+async def test_a_migration_makes_lost_indexes_again(queue: Any, part: Any) -> None:
+    before = part("messages").index_information()
+    part("messages").drop_index("dedup")
+    migrate.upgrade(queue.kit.url(queue.name), queue=queue.name)
+    assert part("messages").index_information() == before
+
+
 async def test_a_counter_behind_its_messages_is_put_right(queue: Any, part: Any) -> None:
     """As after a dump whose collections are of different moments."""
     for number in range(5):

@@ -146,8 +146,11 @@ class MongoTarget(LedgerTarget):
             self._keep_lock()
             self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
 
-    def _create(self) -> None:
+    def _create(self, there: Sequence[str] | None = None) -> None:
+        """Make the indexes, and with them the collections, or only the indexes of collections that are `there`."""
         for name, indexes in INDEXES.items():
+            if there is not None and f"{self._queue}_{name}" not in there:
+                continue
             for index, fields, options in indexes:  # makes the collection too
                 self._keep_lock()
                 self._collection(name).create_index(fields, name=index, **options)
@@ -163,11 +166,12 @@ class MongoTarget(LedgerTarget):
         return Int64(top["_id"] if top else 0)
 
     def mend(self) -> None:
-        """Set right what claims and publishes cannot: the queue's own document, and the priorities of groups."""
+        """Set right what claims and publishes cannot: lost indexes, the queue's document, the priorities of groups."""
         with self._translated():
             found = self._meta.find_one({"_id": QUEUE})
-            if found is None:
+            if found is None or not found.get("revision"):
                 return
+            self._create(self._database.list_collection_names())
             seq, highest = number(found, "seq"), self._highest()
             right: Document = {}
             if seq is None or seq < highest:
