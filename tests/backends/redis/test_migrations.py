@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,8 @@ import pytest
 
 import fairlane
 from fairlane import migrate
-from fairlane.errors import ConfigurationError, SchemaNotReady
+from fairlane.backends.redis.target import RedisTarget
+from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
 from tests import commands
 from tests.backends.redis.listing import golden, listing
 from tests.backends.redis.servers import connect, private
@@ -186,6 +189,34 @@ def test_a_lock_that_a_dead_migration_left_goes_away(url: str, client: Any) -> N
     client.set("{jobs}:meta:lock", "of somebody who died", px=300)
     migrate.upgrade(url, queue="jobs")
     assert client.keys("*") == [b"{jobs}:meta"]
+
+
+def test_whoever_waits_for_a_killed_migration_is_told_and_waits_for_ten_seconds_at_most(
+    url: str, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guards against a minute of silence."""
+    code = (
+        "import os, signal; from fairlane.backends.redis import target;"
+        "target.RedisTarget._check_servers = lambda self: os.kill(os.getpid(), signal.SIGKILL);"
+        f"from fairlane import migrate; migrate.upgrade({url!r}, queue='jobs')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == -signal.SIGKILL
+    assert client.keys("*") == [b"{jobs}:meta:lock"]
+    assert 0 < client.ttl("{jobs}:meta:lock") <= 10
+    client.pexpire("{jobs}:meta:lock", 1500)
+    migrate.upgrade(url, queue="jobs")
+    assert re.search(r"waiting for another migration of queue jobs.*\{jobs\}:meta:lock", caplog.text)
+    use(url, "jobs")
+
+
+def test_a_migration_that_has_lost_its_lock_writes_no_revision(
+    url: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RedisTarget, "_check_servers", lambda self: client.set("{jobs}:meta:lock", "of another"))
+    with pytest.raises(BackendUnavailable, match="migrate again"):
+        migrate.upgrade(url, queue="jobs")
+    assert client.get("{jobs}:meta:lock") == b"of another", "and it leaves the other's lock alone"
+    assert not client.hexists("{jobs}:meta", "revision")
 
 
 def test_a_library_that_does_not_load_leaves_no_revision(url: str, client: Any) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
@@ -29,6 +30,22 @@ MOST_CALLS = 64
 _FAILURES = (OSError, redis.exceptions.RedisError)
 
 
+@contextmanager
+def _limited(connection: Any, deadline: float) -> Iterator[None]:
+    """Let a connection of the application wait until a moment at most: its own limit may be none at all."""
+    sock = getattr(connection, "_sock", None)  # None where a connection stands before another, as caches do
+    if sock is None:
+        yield
+        return
+    usual = sock.gettimeout()
+    sock.settimeout(max(0.001, deadline - time.monotonic()))
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it may be closed
+            sock.settimeout(usual)
+
+
 class GivenPool:
     """Whatever stands behind a connection pool: a server, or Sentinel."""
 
@@ -45,16 +62,11 @@ class GivenPool:
             connection = self._pool.get_connection(*self._arguments)
         except _FAILURES as error:
             raise NotSent from error
-        usual = connection._sock.gettimeout()
         try:
-            # the client's own limit may be none at all
-            connection._sock.settimeout(max(0.001, deadline - time.monotonic()))
-            connection.send_command(*self._calls.command(request))
-            reply = connection.read_response(disable_decoding=True)
-            connection._sock.settimeout(usual)
-            return reply
+            with _limited(connection, deadline):
+                connection.send_command(*self._calls.command(request))
+                return connection.read_response(disable_decoding=True)
         except redis.exceptions.ResponseError:
-            connection._sock.settimeout(usual)
             raise
         except BaseException:
             connection.disconnect()

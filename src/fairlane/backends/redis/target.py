@@ -76,14 +76,15 @@ class RedisTarget(LedgerTarget):
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        began = time.monotonic()
         said = False
         with self._translated():
             while not self._client.set(self._lock, self._token, nx=True, ex=LOCK_SECONDS):
-                if time.monotonic() > deadline:
+                waited = time.monotonic() - began
+                if waited > WAIT_SECONDS:
                     reason = f"other migrations have held the key {self._lock} for {WAIT_SECONDS} seconds"
                     raise BackendUnavailable(BACKEND_NAME, self._address.shown, f"{reason} ({NOTHING_CHANGED})")
-                if not said:
+                if waited > 1 and not said:
                     said = self._say_what_is_waited_for()
                 time.sleep(0.05)
         try:
@@ -140,6 +141,7 @@ class RedisTarget(LedgerTarget):
                     self._load(script)
                 self._rebuild()  # before there is a revision: nobody publishes with a number that was given before
             assert serves is not None
+            self._keep_lock()
             self._client.hset(self._meta, mapping={"revision": revision, "serves": serves})
             if self._head_start is None:
                 self._client.hsetnx(self._meta, "head_start", DEFAULT_HEAD_START)
