@@ -88,7 +88,7 @@ class Errors:
             return ConfigurationError(
                 f"libsql at {self.host} can only be read from: give the URL of the server that takes writes"
             )
-        return Refused(error)
+        return Refused(error, constraint=code.startswith("SQLITE_CONSTRAINT"))
 
     def _of_http(self, error: Exception) -> Exception | None:
         if isinstance(error, Failed):

@@ -57,16 +57,13 @@ class RqliteExecutor(forks.ForkAware):
 
     def _post(self, request: Call | Batch) -> Answer:
         address = self._wire.address
-        left = self._clock.seconds_for(request)
-        # the driver counts anew for each part of an answer, of which there are two
-        connect = min(address.connect_timeout, left / 4)
         node, post = self._wire.nodes.current, self._wire.post(request)
         try:
             answer = self._session.post(
                 node + post.path,
                 data=post.body,
                 headers=dict(post.headers),
-                timeout=(connect, min(address.request_timeout, left - connect)),
+                timeout=self._clock.parts_for(request, address.connect_timeout),
                 allow_redirects=False,  # it would become a GET, and lose its password
             )
         except requests.RequestException as error:

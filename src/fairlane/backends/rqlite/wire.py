@@ -183,7 +183,9 @@ class Wire:
 
     def _rows(self, result: Result) -> Rows:
         if "error" in result:
-            raise Refused(sql_error(str(result["error"]), self.address.host))
+            text = str(result["error"])
+            # there is no code; SQLite's own words for the result code CONSTRAINT
+            raise Refused(sql_error(text, self.address.host), constraint=" constraint failed: " in text)
         columns: list[str] = result.get("columns") or []
         rows = [dict(zip(columns, values, strict=True)) for values in result.get("values") or []]
         reals = [name for name in columns if name.endswith("_seconds")]

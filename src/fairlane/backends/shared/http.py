@@ -126,6 +126,13 @@ class Clock:
             request.ends = now + self._timeout if self._until is None else max(self._until, now + AT_START)
         return max(SHORTEST, min(self._timeout / REQUESTS, request.ends - now))
 
+    def parts_for(self, request: Timed, connect_timeout: float) -> tuple[float, float]:
+        """Return the same for a client that counts apart: seconds to connect, and seconds to wait for an answer."""
+        seconds = self.seconds_for(request)
+        connect = min(connect_timeout, seconds / 4)
+        assert request.ends is not None
+        return connect, max(SHORTEST, min(seconds, request.ends - time.monotonic() - connect))
+
 
 def check_tls(scheme: str, given: Iterable[str], secure: str) -> None:
     """Refuse options of TLS with a URL that says there is none.

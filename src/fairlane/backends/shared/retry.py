@@ -100,11 +100,13 @@ class Refused(Exception):
 
     Attributes:
         error: what to raise if the queue is there, so that this is not the reason.
+        constraint: a constraint of a table was violated.
     """
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, *, constraint: bool = False) -> None:
         super().__init__(error)
         self.error = error
+        self.constraint = constraint
 
 
 class Unanswered(Exception):

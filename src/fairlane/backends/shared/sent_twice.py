@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from fairlane.backends.base import Claimed
 from fairlane.backends.shared.retry import Refused, delivered
+from fairlane.backends.shared.sqlite_statements import last_seq_damaged
 from fairlane.backends.stored import (
     CLAIM,
     EXTEND,
@@ -23,7 +24,7 @@ from fairlane.backends.stored import (
     claimed_in,
 )
 from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import LeaseLost, SchemaNotReady
+from fairlane.errors import LeaseLost, QueueDamaged, SchemaNotReady
 from fairlane.model import Lease, MessageStatus, Revision, instant
 from fairlane.program import Program
 
@@ -80,10 +81,12 @@ class SentTwiceCore(ProcedureCore):
                 rows: Rows = yield from delivered(request, repeatable=request.operation.repeatable)
                 return rows
             except Refused as refused:
-                error = refused.error
+                error, constraint = refused.error, refused.constraint
             if not (yield from self._is_there(request)):
                 raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
             # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
+        if constraint and request.operation is PUBLISH:
+            raise QueueDamaged(self.queue, last_seq_damaged(self.queue)) from error
         raise error
 
     def revision(self) -> Program[Call, Rows, Revision | None]:

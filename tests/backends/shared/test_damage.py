@@ -1,0 +1,62 @@
+"""What somebody has changed by hand on libSQL or rqlite: others are served, the error names what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlane import QueueDamaged, migrate
+from tests.backends.shared.breakable import servers
+from tests.harness.queues import in_thread
+
+
+async def by_hand(queue: Any, statement: str) -> None:
+    await in_thread(queue.kit.send, queue.name, [(statement.replace("q_", f"{queue.name}_"), {})])
+
+
+async def mended(queue: Any) -> None:
+    await in_thread(migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
+
+
+@pytest.mark.parametrize("head", ["99", "null", "'x'"])
+@servers()
+async def test_a_head_that_is_no_message_stops_no_other_group(queue: Any, head: str) -> None:
+    for number in range(2):
+        await queue.publish("damaged", number)
+        await queue.publish("whole", number)
+    await by_hand(queue, f"update q_groups set head_seq = {head} where group_id = 'damaged'")
+    with pytest.raises(QueueDamaged, match=r"group 'damaged' begins with message .*, which is not there"):
+        await queue.claim("w", 30)
+    assert await queue.drain() == [("whole", 0), ("whole", 1)]
+    await mended(queue)
+    assert await queue.drain() == [("damaged", 0), ("damaged", 1)]
+    assert await queue.leftovers() == {}
+
+
+@servers()
+async def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(queue: Any) -> None:
+    for number in range(3):
+        await queue.publish("g", number)
+    await by_hand(queue, "delete from q_groups")
+    await queue.publish("g", 3)
+    assert await queue.drain() == [("g", number) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update q_settings set value = 'x' where name = 'last_seq'",
+        "update q_settings set value = 9223372036854775807 where name = 'last_seq'",
+        "delete from q_settings where name = 'last_seq'",
+    ],
+)
+@servers()
+async def test_a_publish_without_a_next_seq_names_the_setting(queue: Any, damage: str) -> None:
+    seq = await queue.publish("g", 0)
+    await by_hand(queue, damage)
+    with pytest.raises(QueueDamaged, match="last_seq"):
+        await queue.publish("g", 1)
+    await mended(queue)
+    assert await queue.publish("g", 1) > seq
+    assert await queue.drain() == [("g", 0), ("g", 1)]
