@@ -127,6 +127,18 @@ def test_other_servers_are_asked_at_once_and_then_after_a_pause() -> None:
     assert [step if step == "p" else "pause" for step in seen] == ["p", "p", "p", "pause", "p", "p"]
 
 
+@pytest.mark.parametrize("elsewhere", [0, 2])
+def test_a_first_request_that_took_all_the_time_is_worth_another_one(elsewhere: int) -> None:
+    """Guards against a cluster of which one node hangs, and nobody asks the others."""
+    program: Program[str, str, str] = delivered("p", repeatable=True)
+    step = next(program)
+    time.sleep(0.05)
+    step = program.throw(failure(uncertain=True, seconds=0.01, elsewhere=elsewhere))
+    assert step == "p"
+    with pytest.raises(BackendUnavailable, match="not known"):
+        program.throw(failure(uncertain=True, seconds=0.01))
+
+
 def test_without_time_each_server_gets_one_try() -> None:
     seen, _ = steps(delivered("p", repeatable=True, seconds=0), [failure(elsewhere=2)] * 9)
     assert seen == ["p", "p", "p"]

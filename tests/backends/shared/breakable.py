@@ -27,11 +27,11 @@ Kind = Literal["certain", "applied", "not applied", "late", "twice"]
 """Certainly not carried out; carried out, but the caller cannot know; not carried out, nor can the caller know that;
 carried out when nobody waits any more; carried out twice."""
 
-SLOW = 2.6
+SLOW = 3.6
 """Seconds that a slow answer takes: more than one request may."""
 
-OPTIONS: dict[str, Any] = {"timeout": 6.0}
-"""Of the transports: 2 seconds for a request."""
+OPTIONS: dict[str, Any] = {"timeout": 9.0}
+"""Of the transports: 3 seconds for a request."""
 
 
 class Breakable(ABC):

@@ -168,6 +168,7 @@ class _Delivery:
         self._repeatable = repeatable
         self._seconds = seconds
         self._began = time.monotonic()
+        self._tries = 0
         self._in_a_row = 0
         self._pauses = 0
 
@@ -177,16 +178,20 @@ class _Delivery:
         self.uncertain = self.uncertain or error.uncertain
         self._in_a_row += 1
         now = time.monotonic()
-        left = (error.seconds if self._seconds is None else self._seconds) - (now - self._began)
+        self._tries += 1
+        window = error.seconds if self._seconds is None else self._seconds
+        left = window - (now - self._began)
         left_in_all = self._request.ends - now if isinstance(self._request, Timed) and self._request.ends else math.inf
         if left_in_all <= 0 or (self.uncertain and not self._repeatable):
             return None
+        # a first request that took all of the time is worth another one, to another node or on a new connection
+        late = left <= 0 and (self._tries > 1 or window == 0)
         if self._in_a_row <= error.elsewhere:
-            return None if left <= 0 and error.uncertain else 0.0
+            return None if late and error.uncertain else 0.0
         self._in_a_row = 0
         self._pauses += 1
-        pause = min(left, error.pauses.after(self._pauses))
-        return None if left <= 0 or pause >= left_in_all else pause
+        pause = max(0.0, min(left, error.pauses.after(self._pauses)))
+        return None if late or pause >= left_in_all else pause
 
 
 def delivered(
