@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from math import inf
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol
+
+from typing_extensions import TypeVar
 
 from fairlane.errors import USUAL_ERRORS, EventEncodingError, EventTooLarge
 
@@ -20,7 +22,7 @@ _LARGEST = 10**MAX_INTEGER_DIGITS
 _LARGEST_BITS = _LARGEST.bit_length()
 
 
-EventT = TypeVar("EventT")
+EventT = TypeVar("EventT", default=Any)
 
 
 class Codec(Protocol[EventT]):

@@ -38,7 +38,7 @@ class Transport(Generic[T]):
         self._assemble(backend.core(name), backend.executor.from_client(client, name, **options), codec)
 
     @classmethod
-    def from_url(cls, url: str, *arguments: Any, **keywords: Any) -> Self:
+    def from_url(cls, url: str, *arguments: Any, **keywords: Any) -> Transport[Any]:
         """Connect to the backend at a URL.
 
         Args:
@@ -54,7 +54,8 @@ class Transport(Generic[T]):
             AuthenticationFailed: it refused the credentials.
             ConfigurationError: the URL or an option is wrong.
         """
-        return cls._from_url(url, *arguments, **keywords)
+        made: Transport[Any] = cls._from_url(url, *arguments, **keywords)
+        return made
 
     @classmethod
     def _from_url(
@@ -62,11 +63,14 @@ class Transport(Generic[T]):
         url: str,
         *,
         queue: str = contract.DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[Any] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
-    ) -> Self:
-        """Connect; `from_url` says how. A name of its own, since each backend declares `from_url` with its options."""
+    ) -> Any:
+        """Connect; `from_url` says how. A name of its own, since each backend declares `from_url` with its options.
+
+        The caller says of which events the transport is: `Self` would be of those of the class, not of the codec.
+        """
         backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
         made = cls.__new__(cls)
@@ -209,9 +213,10 @@ class AsyncTransport(Generic[T]):
         self._assemble(backend.core(name), backend.async_executor.from_client(client, name, **options), codec)
 
     @classmethod
-    async def from_url(cls, url: str, *arguments: Any, **keywords: Any) -> Self:
+    async def from_url(cls, url: str, *arguments: Any, **keywords: Any) -> AsyncTransport[Any]:
         """Connect to the backend at a URL; see `Transport.from_url`."""
-        return await cls._from_url(url, *arguments, **keywords)
+        made: AsyncTransport[Any] = await cls._from_url(url, *arguments, **keywords)
+        return made
 
     @classmethod
     async def _from_url(
@@ -219,10 +224,10 @@ class AsyncTransport(Generic[T]):
         url: str,
         *,
         queue: str = contract.DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[Any] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
-    ) -> Self:
+    ) -> Any:
         backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
         made = cls.__new__(cls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 
@@ -90,9 +91,10 @@ def test_files_belong_to_sqlite_and_replicas_are_refused_by_name() -> None:
 def test_a_client_of_the_application_must_be_of_the_right_kind_and_of_a_server() -> None:
     import libsql_client
 
+    nothing: Any = object()
     for kind in (fairlane.LibsqlTransport, fairlane.AsyncLibsqlTransport):
         with pytest.raises(ConfigurationError, match=r"libsql_client\.Client"):
-            kind(object())
+            kind(nothing)
     client = libsql_client.create_client_sync("file::memory:")
     with pytest.raises(ConfigurationError, match="SqliteTransport"):
         fairlane.LibsqlTransport(client)

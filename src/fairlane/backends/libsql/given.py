@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol
 
 import libsql_client
 from libsql_client import ResultSet
@@ -17,6 +17,24 @@ from fairlane.errors import ConfigurationError
 
 HOST = "the given client"
 """For messages: such a client does not tell where its server is."""
+
+
+class ClientSync(Protocol):
+    """A `libsql_client.ClientSync`, for type checkers: the package does not tell them that it is typed."""
+
+    @property
+    def closed(self) -> bool: ...
+    def batch(self, stmts: Any, /) -> Any: ...
+    def close(self) -> None: ...
+
+
+class Client(Protocol):
+    """A `libsql_client.Client`, for type checkers."""
+
+    @property
+    def closed(self) -> bool: ...
+    def batch(self, stmts: Any, /) -> Awaitable[Any]: ...
+    def close(self) -> Awaitable[None]: ...
 
 
 class GivenClient:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
 from fairlane.backends.libsql import MANIFEST
 from fairlane.backends.libsql.options import LibsqlOptions
 from fairlane.backends.shared.http import RETRY_SECONDS, TIMEOUT
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
 
 if TYPE_CHECKING:
-    import libsql_client
+    from fairlane.backends.libsql.given import Client, ClientSync
 
 
 class LibsqlTransport(Transport[T]):
@@ -28,7 +28,7 @@ class LibsqlTransport(Transport[T]):
 
     def __init__(
         self,
-        client: libsql_client.ClientSync,
+        client: ClientSync,
         *,
         queue: str = DEFAULT_QUEUE,
         codec: Codec[T] | None = None,
@@ -44,10 +44,10 @@ class LibsqlTransport(Transport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[LibsqlOptions],
-    ) -> Self:
+    ) -> LibsqlTransport[EventT]:
         """Use the server at a URL: `libsql://:TOKEN@host` with TLS, `libsql+http://host:8080` without.
 
         See `Transport.from_url`.
@@ -55,7 +55,10 @@ class LibsqlTransport(Transport[T]):
         Args:
             options: `LibsqlOptions` names them, beside it `OPTIONS` documents them.
         """
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: LibsqlTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncLibsqlTransport(AsyncTransport[T]):
@@ -65,7 +68,7 @@ class AsyncLibsqlTransport(AsyncTransport[T]):
 
     def __init__(
         self,
-        client: libsql_client.Client,
+        client: Client,
         *,
         queue: str = DEFAULT_QUEUE,
         codec: Codec[T] | None = None,
@@ -81,9 +84,12 @@ class AsyncLibsqlTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[LibsqlOptions],
-    ) -> Self:
+    ) -> AsyncLibsqlTransport[EventT]:
         """Use the server at a URL; see `LibsqlTransport.from_url`."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncLibsqlTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made

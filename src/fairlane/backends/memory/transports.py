@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from typing_extensions import Unpack
 
 from fairlane import contract
 from fairlane.backends.memory import MANIFEST
 from fairlane.backends.memory.options import MemoryOptions
 from fairlane.backends.memory.store import MemoryStore
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
 
@@ -38,12 +36,15 @@ class InMemoryTransport(Transport[T]):
         url: str,
         *,
         queue: str = contract.DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[MemoryOptions],
-    ) -> Self:
+    ) -> InMemoryTransport[EventT]:
         """Use the process's store of this queue; the URL is `memory://`, and there are no options."""
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: InMemoryTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncInMemoryTransport(AsyncTransport[T]):
@@ -66,9 +67,12 @@ class AsyncInMemoryTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = contract.DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[MemoryOptions],
-    ) -> Self:
+    ) -> AsyncInMemoryTransport[EventT]:
         """Use the process's store of this queue; the URL is `memory://`, and there are no options."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncInMemoryTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
 from fairlane.backends.mongo import MANIFEST
 from fairlane.backends.mongo.options import MongoOptions
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
@@ -38,16 +38,19 @@ class MongoTransport(Transport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[MongoOptions],
-    ) -> Self:
+    ) -> MongoTransport[EventT]:
         """Connect to the servers of a URL of pymongo's, whose path names the database; see `Transport.from_url`.
 
         Args:
             options: `MongoOptions` names them, beside it `OPTIONS` documents them.
         """
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: MongoTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncMongoTransport(AsyncTransport[T]):
@@ -71,9 +74,12 @@ class AsyncMongoTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[MongoOptions],
-    ) -> Self:
+    ) -> AsyncMongoTransport[EventT]:
         """Connect to the servers of a URL; see `MongoTransport.from_url`."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncMongoTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
 from fairlane.backends.postgres import MANIFEST
 from fairlane.backends.postgres.options import TIMEOUT, PostgresOptions
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
@@ -44,10 +44,10 @@ class PostgresTransport(Transport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[PostgresOptions],
-    ) -> Self:
+    ) -> PostgresTransport[EventT]:
         """Connect to the database at a URL of libpq: `postgresql://user:password@host:5432/database`.
 
         See `Transport.from_url` for the other arguments and the errors.
@@ -56,7 +56,10 @@ class PostgresTransport(Transport[T]):
             options: `PostgresOptions` names them, beside it `OPTIONS` documents them. They may stand in the query of
                 the URL as well, beside libpq's own.
         """
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: PostgresTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncPostgresTransport(AsyncTransport[T]):
@@ -83,9 +86,12 @@ class AsyncPostgresTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[PostgresOptions],
-    ) -> Self:
+    ) -> AsyncPostgresTransport[EventT]:
         """Connect to the database at a URL; see `PostgresTransport.from_url`."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncPostgresTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
 from fairlane.backends.redis import MANIFEST
 from fairlane.backends.redis.options import RedisClientSettings, RedisOptions
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
@@ -39,10 +39,10 @@ class RedisTransport(Transport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[RedisOptions],
-    ) -> Self:
+    ) -> RedisTransport[EventT]:
         """Connect to the server or cluster at a URL: `redis://host:6379/0`, `rediss://`, `redis+cluster://a:7000,b:7000`.
 
         See `Transport.from_url` for arguments and errors.
@@ -50,7 +50,10 @@ class RedisTransport(Transport[T]):
         Args:
             options: `RedisOptions` names them, beside it `OPTIONS` documents them.
         """
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: RedisTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncRedisTransport(AsyncTransport[T]):
@@ -77,9 +80,12 @@ class AsyncRedisTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[RedisOptions],
-    ) -> Self:
+    ) -> AsyncRedisTransport[EventT]:
         """Connect to the server or cluster at a URL; see `RedisTransport.from_url`."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncRedisTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made

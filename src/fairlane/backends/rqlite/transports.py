@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
 from fairlane.backends.rqlite import MANIFEST
 from fairlane.backends.rqlite.options import RqliteOptions
 from fairlane.backends.shared.http import RETRY_SECONDS, TIMEOUT
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
@@ -44,10 +44,10 @@ class RqliteTransport(Transport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[RqliteOptions],
-    ) -> Self:
+    ) -> RqliteTransport[EventT]:
         """Use the cluster at a URL: `rqlite://user:password@a:4001,b:4001`, `rqlites://…` for TLS.
 
         See `Transport.from_url`.
@@ -55,7 +55,10 @@ class RqliteTransport(Transport[T]):
         Args:
             options: `RqliteOptions` names them, beside it `OPTIONS` documents them.
         """
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: RqliteTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncRqliteTransport(AsyncTransport[T]):
@@ -83,9 +86,12 @@ class AsyncRqliteTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[RqliteOptions],
-    ) -> Self:
+    ) -> AsyncRqliteTransport[EventT]:
         """Use the cluster at a URL; see `RqliteTransport.from_url`."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncRqliteTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
 from fairlane.backends.sqlite import MANIFEST
 from fairlane.backends.sqlite.options import SqliteOptions
-from fairlane.codec import Codec
+from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
 from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
@@ -38,16 +38,19 @@ class SqliteTransport(Transport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[SqliteOptions],
-    ) -> Self:
+    ) -> SqliteTransport[EventT]:
         """Use the file at a URL: `sqlite:///relative.db`, `sqlite:////absolute.db`; see `Transport.from_url`.
 
         Args:
             options: `SqliteOptions` names them, beside it `OPTIONS` documents them.
         """
-        return super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: SqliteTransport[EventT] = super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
 
 
 class AsyncSqliteTransport(AsyncTransport[T]):
@@ -66,9 +69,12 @@ class AsyncSqliteTransport(AsyncTransport[T]):
         url: str,
         *,
         queue: str = DEFAULT_QUEUE,
-        codec: Codec[T] | None = None,
+        codec: Codec[EventT] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[SqliteOptions],
-    ) -> Self:
+    ) -> AsyncSqliteTransport[EventT]:
         """Use the file at a URL; see `SqliteTransport.from_url`."""
-        return await super()._from_url(url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options)
+        made: AsyncSqliteTransport[EventT] = await super()._from_url(
+            url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
+        )
+        return made
