@@ -13,11 +13,11 @@ class TimeLimit(Exception):
     """What task queues raise out of a signal handler."""
 
 
-def interrupted(operation: Callable[[], Any], at: int, within: str) -> bool:
+def interrupted(operation: Callable[[], Any], at: int, within: str) -> TimeLimit | None:
     """Run an operation, and raise TimeLimit before the line number `at` of those that it runs in files below `within`.
 
     Returns:
-        Whether there was such a line.
+        The exception with its traceback, whose frames hold what they held; None if there was no such line.
     """
     left = at
 
@@ -25,12 +25,12 @@ def interrupted(operation: Callable[[], Any], at: int, within: str) -> bool:
         nonlocal left
         if within not in frame.f_code.co_filename:
             return None
-        # a trace comes once more to the line of a `with` before it is left, where Python itself runs no handler
+        # a trace also comes to `try:`, and once more to a `with` that is left, where Python itself runs no handler
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and not line.startswith("with "):
+        if event == "line" and not line.startswith(("with ", "try:")):
             if left == 0:
                 sys.settrace(None)
-                raise TimeLimit()
+                raise TimeLimit(f"{frame.f_code.co_qualname}:{frame.f_lineno} {line}")
             left -= 1
         return trace
 
@@ -38,8 +38,8 @@ def interrupted(operation: Callable[[], Any], at: int, within: str) -> bool:
     sys.settrace(trace)
     try:
         operation()
-    except TimeLimit:
-        return True
+    except TimeLimit as error:
+        return error
     finally:
         sys.settrace(before)
-    return False
+    return None

@@ -146,8 +146,3 @@ def _check_names(backend: str, where: str, unknown: set[str], known: set[str]) -
     if unknown:
         has = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
         raise ConfigurationError(f"{backend} has no option {', '.join(sorted(unknown))}{where}; {has}")
-
-
-def check_options(backend: str, options: dict[str, Any], known: tuple[str, ...] = ()) -> None:
-    """Refuse options that a backend does not have; `read_options` does this and more."""
-    _check_names(backend, "", set(options) - set(known), set(known))
