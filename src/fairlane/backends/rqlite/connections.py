@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -45,6 +47,23 @@ def make_session(address: Address) -> requests.Session:
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """An asyncio client and who may use it.
+
+    Attributes:
+        turns: one for each connection. To wait here costs a call nothing of the time of its request, and says nothing
+            about the node.
+    """
+
+    client: httpx.AsyncClient
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.aclose()
 
 
 def make_client(address: Address) -> httpx.AsyncClient:

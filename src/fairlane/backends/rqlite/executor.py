@@ -13,7 +13,7 @@ import httpx
 import requests
 
 from fairlane.backends.rqlite.address import Address, locate
-from fairlane.backends.rqlite.connections import make_client, make_session
+from fairlane.backends.rqlite.connections import Connections, make_client, make_session
 from fairlane.backends.rqlite.errors import never_sent
 from fairlane.backends.rqlite.wire import Answer, Wire
 from fairlane.backends.shared import forks
@@ -89,9 +89,9 @@ class AsyncRqliteExecutor(forks.ForkAware):
     """Sends requests with an `httpx.AsyncClient` for each event loop in which it is used."""
 
     def __init__(self, wire: Wire, client: httpx.AsyncClient | None = None) -> None:
-        self._given = client
+        self._given = None if client is None else Connections(client)
         self._given_loop = OwnerLoop("rqlite", "an httpx.AsyncClient")
-        self._own = PerLoop(self._open, httpx.AsyncClient.aclose)
+        self._own = PerLoop(self._open, Connections.close)
         self._closed = False
         self._wire = wire
         self._clock = Clock(wire.address.timeout)
@@ -109,10 +109,10 @@ class AsyncRqliteExecutor(forks.ForkAware):
             raise ConfigurationError(f"rqlite takes an httpx.AsyncClient here, not {type(client).__name__}")
         return cls(Wire(_located(url, options), queue), client)
 
-    async def _open(self) -> httpx.AsyncClient:
-        return make_client(self._wire.address)
+    async def _open(self) -> Connections:
+        return Connections(make_client(self._wire.address))
 
-    async def _client(self) -> httpx.AsyncClient:
+    async def _connections(self) -> Connections:
         if self._given is not None:
             self._given_loop.check()
             return self._given
@@ -125,12 +125,22 @@ class AsyncRqliteExecutor(forks.ForkAware):
         return self._wire.rows(call, await self._post(call))
 
     async def _post(self, call: Call) -> Answer:
-        address = self._wire.address
+        connections = await self._connections()
+        try:
+            async with asyncio.timeout(self._clock.left(call)):
+                await connections.turns.acquire()
+        except TimeoutError:
+            raise self._wire.never_began() from None
+        try:
+            return await self._posted(call, connections.client)
+        finally:
+            connections.turns.release()
+
+    async def _posted(self, call: Call, client: httpx.AsyncClient) -> Answer:
         left = self._clock.seconds_for(call)
-        # whoever waits for a free connection, or for a new one, has sent nothing: that must be over first
-        limits = httpx.Timeout(left, connect=min(address.connect_timeout, left / 3), pool=left / 3)
+        # what is still connecting has sent nothing: that must be over first
+        limits = httpx.Timeout(left, connect=min(self._wire.address.connect_timeout, left / 3))
         node, post = self._wire.nodes.current, self._wire.post(call)
-        client = await self._client()
         try:
             async with asyncio.timeout(left):
                 answer = await client.post(
@@ -142,6 +152,8 @@ class AsyncRqliteExecutor(forks.ForkAware):
                 )
         except TimeoutError as error:
             raise self._wire.broken(node, error, sent=True) from error
+        except httpx.PoolTimeout:  # the application uses all connections of its client
+            raise self._wire.never_began() from None
         except httpx.RequestError as error:
             raise self._wire.broken(node, error, sent=not never_sent(error)) from error
         except RuntimeError as error:  # what httpx has for a client that is closed

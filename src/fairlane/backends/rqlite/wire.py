@@ -94,6 +94,10 @@ class Wire:
         what = "no answer from" if sent else "no connection to"
         return self._unanswered(f"{what} {_shown(node)}: {innermost(error)}", uncertain=sent)
 
+    def never_began(self) -> Unanswered:
+        """Return what it amounts to that a request got no connection, which is no fault of the node."""
+        return self._unanswered("earlier requests of this transport have no answer yet", uncertain=False, pause=True)
+
     def rows(self, call: Call, answer: Answer) -> Rows:
         """Return the rows of an operation.
 

@@ -121,10 +121,14 @@ class Clock:
 
     def seconds_for(self, request: Timed) -> float:
         """Return how long the next try of a request may take; the first one notes when the last one must be over."""
+        return min(self._timeout / REQUESTS, self.left(request))
+
+    def left(self, request: Timed) -> float:
+        """Return how long the caller of a request goes on waiting."""
         now = time.monotonic()
         if request.ends is None:
             request.ends = now + self._timeout if self._until is None else max(self._until, now + AT_START)
-        return max(SHORTEST, min(self._timeout / REQUESTS, request.ends - now))
+        return max(SHORTEST, request.ends - now)
 
     def parts_for(self, request: Timed, connect_timeout: float) -> tuple[float, float]:
         """Return the same for a client that counts apart: seconds to connect, and seconds to wait for an answer."""
