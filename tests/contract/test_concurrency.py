@@ -29,7 +29,7 @@ async def test_concurrency_workers_and_publishers_together_keep_every_group_in_o
             if number % 5 == 0:
                 await asyncio.sleep(random.uniform(0, 0.004))
 
-    async def worker(number: Any) -> None:
+    async def worker(number: int) -> None:
         nonlocal left
         mine = other if number % 2 else queue
         while left:
@@ -61,7 +61,7 @@ async def test_concurrency_leases_that_run_out_all_the_time_lose_nothing(queue: 
     acked: list[int] = []
     finishing: set[int] = set()
 
-    async def worker(number: Any) -> None:
+    async def worker(number: int) -> None:
         while len(acked) < 40:
             lease = await queue.claim(f"w{number}", random.choice([0.01, 0.03, LONG]))
             if lease is None:
@@ -88,7 +88,7 @@ async def test_concurrency_one_transport_object_serves_many_threads(queue: Queue
     """Sixteen threads through one object: every reply must reach the caller who asked."""
     await queue.fill([(f"g{n}", n) for n in range(16)])
 
-    async def worker(number: Any) -> None:
+    async def worker(number: int) -> None:
         for _ in range(12):
             lease = await queue.claim(f"worker-{number}", LONG)
             assert lease is not None, "a false None"
@@ -114,12 +114,12 @@ async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue
     await queue.fill([(f"g{n}", n) for n in range(groups)])
     leases = []
 
-    async def claim(number: Any) -> None:
+    async def claim(number: int) -> None:
         lease = await queue.claim(f"worker-{number}", SHORT)
         if lease is not None:
             leases.append((number, lease))
 
-    async def cancelled(number: Any) -> None:
+    async def cancelled(number: int) -> None:
         task = asyncio.ensure_future(claim(number))
         await asyncio.sleep(random.choice([0, 0, 0.0002, 0.0005, 0.001, 0.003, 0.01]))
         task.cancel()
@@ -191,7 +191,7 @@ async def test_concurrency_a_transport_closed_under_its_callers_answers_each_or_
     other = await queue.another()
     accepted = set()
 
-    async def caller(number: Any) -> None:
+    async def caller(number: int) -> None:
         for count in range(1000):
             await other.publish(f"g{number}", (number * 1000) + count)
             accepted.add((number * 1000) + count)

@@ -93,7 +93,7 @@ async def test_connections_of_a_forked_child_keep_what_it_published_when_the_par
     await queue.publish("before", 1)
     closed_reader, closed_writer = os.pipe()
 
-    async def publish(number: Any) -> Any:
+    async def publish(number: int) -> Any:
         answer = queue.transport.publish("child", number)
         return await answer if queue.twin == "async" else answer
 
@@ -119,7 +119,7 @@ async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_
     """Guards against a lock, ours or a library's, that goes into the child locked by a thread that does not."""
     stop = threading.Event()
 
-    def work(number: Any) -> None:
+    def work(number: int) -> None:
         while not stop.is_set():
             queue.transport.publish(f"parent-{number}", "x" * 1000)
             lease = queue.transport.claim(f"w{number}", LONG)
@@ -318,7 +318,7 @@ async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue: Q
     crowd = await queue.another(url=pools["own"](), max_connections=most, timeout=5)
     await queue.fill([(f"g{n}", n) for n in range(200)])
 
-    async def work(number: Any) -> Any:
+    async def work(number: int) -> Any:
         count = 0
         while (lease := await crowd.claim(f"w{number}", LONG)) is not None:
             await crowd.ack(lease)

@@ -60,7 +60,7 @@ async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_fals
     transports = [queue, *[await queue.another() for _ in range(3)]]
     barrier = asyncio.Barrier(8)
 
-    async def worker(number: Any) -> Any:
+    async def worker(number: int) -> Any:
         mine = transports[number % len(transports)]
         found = []
         for _ in range(20):
@@ -86,7 +86,7 @@ async def test_exclusivity_groups_that_move_while_others_look_give_no_false_none
     await queue.fill([(f"g{n}", n) for n in range(claimers)])
     held: set[str] = set()
 
-    async def worker(number: Any) -> Any:
+    async def worker(number: int) -> Any:
         misses = 0
         for _ in range(rounds):
             lease = await queue.claim(f"w{number}", LONG)

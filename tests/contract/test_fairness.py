@@ -53,7 +53,7 @@ async def test_fairness_a_refilled_group_is_new_again(queues: Queues) -> None:
 
 
 @pytest.mark.parametrize("way", ["ack", "nack", "expiry"])
-async def test_fairness_a_served_group_goes_to_the_back(queue: Queue, way: Any) -> None:
+async def test_fairness_a_served_group_goes_to_the_back(queue: Queue, way: str) -> None:
     for name in NAMES[:4]:
         await queue.publish(name, 1)
         await queue.publish(name, 2)

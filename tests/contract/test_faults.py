@@ -85,7 +85,7 @@ async def finish(queue: Queue, lease: Any) -> None:
 
 @with_own_server
 @pytest.mark.parametrize("how", ["broken", "restarted", "crashed"])
-async def test_faults_between_claim_and_ack_are_one_typed_error_at_most(own: Any, how: Any) -> None:
+async def test_faults_between_claim_and_ack_are_one_typed_error_at_most(own: Any, how: str) -> None:
     queue, server = own
     for number in range(4):
         await queue.publish("g", number)
@@ -153,7 +153,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own: Any) -> None
     done: set[int] = set()
     publishing = True
 
-    async def publisher(number: Any) -> None:
+    async def publisher(number: int) -> None:
         for n in range(number, 240, 3):
             tried.add(n)
             try:
@@ -162,7 +162,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own: Any) -> None
             except BackendUnavailable:
                 continue
 
-    async def worker(number: Any) -> None:
+    async def worker(number: int) -> None:
         lease = None
         while publishing or not accepted <= done:
             try:

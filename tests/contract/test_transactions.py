@@ -46,7 +46,7 @@ async def in_time(awaitable: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", ["ack", "nack", "expiry"])
-async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_leased(queue: Queue, way: Any) -> None:
+async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_leased(queue: Queue, way: str) -> None:
     """The lease acts on what was leased, not on "the head"; and what was leased comes back first, since it has been
     seen before."""
     await queue.publish("g", "zero")
@@ -128,7 +128,7 @@ async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups
     drained: list[tuple[str, str]] = []
     publishing = True
 
-    async def publisher(number: Any) -> None:
+    async def publisher(number: int) -> None:
         async with connected(queue) as connection:
             for count in range(30):
                 chosen = sorted(random.sample(groups, random.choice([1, 1, 2])))
@@ -142,7 +142,7 @@ async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups
                     await connection.commit()
                     committed.extend(events)
 
-    async def worker(number: Any) -> None:
+    async def worker(number: int) -> None:
         while publishing or (await queue.status()).messages:
             lease = await queue.claim(f"w{number}", LONG)
             if lease is None:

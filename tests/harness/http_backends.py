@@ -62,7 +62,7 @@ def assert_threads_share_a_transport(url: str, queue: str) -> None:
     seen: dict[str, list[int]] = {f"g{n}": [] for n in range(8)}
     guard = threading.Lock()
 
-    def work(transport: Any, number: Any) -> None:
+    def work(transport: Any, number: int) -> None:
         for n in range(5):
             transport.publish(f"g{number % 8}", number * 100 + n)
         while (lease := transport.claim(f"w{number}", LONG)) is not None:

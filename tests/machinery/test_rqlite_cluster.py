@@ -45,7 +45,7 @@ def wait_for_leader(cluster: Cluster) -> int:
     raise AssertionError("no leader")
 
 
-def test_followers_forward_writes_and_say_who_served(nodes: Any) -> None:  # API; service.go, ServedByHTTPHeader
+def test_followers_forward_writes_and_say_who_served(nodes: list[Probe]) -> None:  # API; service.go, ServedByHTTPHeader
     for node in nodes:
         reply = node.execute("insert into t(name) values('a') returning id")
         assert reply.status == 200
@@ -54,13 +54,13 @@ def test_followers_forward_writes_and_say_who_served(nodes: Any) -> None:  # API
     assert nodes[1].query(COUNT).values == [[2]]
 
 
-def test_every_answer_names_the_version(nodes: Any) -> None:  # service.go, VersionHTTPHeader
+def test_every_answer_names_the_version(nodes: list[Probe]) -> None:  # service.go, VersionHTTPHeader
     assert nodes[0].get("/readyz").headers["x-rqlite-version"] == "v10.2.7"
     assert nodes[0].get("/unknown").headers["x-rqlite-version"] == "v10.2.7"
 
 
 def test_with_redirect_a_follower_names_the_leader(
-    cluster: Any, nodes: Any
+    cluster: Cluster, nodes: list[Probe]
 ) -> None:  # API, "Disabling Request Forwarding"
     for call in (nodes[1].execute, nodes[1].query, nodes[1].request):
         reply = call(COUNT, redirect=True, level="strong")
@@ -70,7 +70,7 @@ def test_with_redirect_a_follower_names_the_leader(
     assert nodes[0].query(COUNT, redirect=True).status == 200
 
 
-def test_reads_with_level_none_stay_on_the_node(cluster: Any, nodes: Any) -> None:  # RC, "None"
+def test_reads_with_level_none_stay_on_the_node(cluster: Cluster, nodes: list[Probe]) -> None:  # RC, "None"
     cluster.lose_leader()
     reply = nodes[2].query(COUNT, level="none")
     assert reply.values == [[0]]
@@ -78,14 +78,14 @@ def test_reads_with_level_none_stay_on_the_node(cluster: Any, nodes: Any) -> Non
 
 
 @pytest.mark.parametrize("level", ["weak", "linearizable", "strong", "auto", "nonsense", ""])
-def test_reads_of_any_other_level_need_the_leader(cluster: Any, nodes: Any, level: Any) -> None:  # RC
+def test_reads_of_any_other_level_need_the_leader(cluster: Cluster, nodes: list[Probe], level: Any) -> None:  # RC
     assert nodes[2].query(COUNT, level=level).headers["x-rqlite-served-by"] == "127.0.0.1:4002"
     cluster.lose_leader()
     assert nodes[2].query(COUNT, level=level).status == 503
 
 
 def test_a_follower_that_is_cut_off_reads_the_past(
-    cluster: Any, nodes: Any
+    cluster: Cluster, nodes: list[Probe]
 ) -> None:  # RC, "None", "Limiting read staleness"
     cluster.freeze_node(2)
     nodes[0].execute("insert into t(name) values('a')")
@@ -99,13 +99,13 @@ def test_a_follower_that_is_cut_off_reads_the_past(
     assert nodes[2].query(COUNT, level="none", freshness="10ms").values == [[1]]
 
 
-def test_a_request_with_one_write_goes_to_the_leader_as_a_whole(nodes: Any) -> None:  # store.go, RequiresLeader
+def test_a_request_with_one_write_goes_to_the_leader_as_a_whole(nodes: list[Probe]) -> None:  # store.go, RequiresLeader
     assert "x-rqlite-served-by" in nodes[1].request(COUNT, "delete from t", level="none").headers
     assert "x-rqlite-served-by" not in nodes[1].request(COUNT, level="none").headers
     assert "x-rqlite-served-by" in nodes[1].request(COUNT).headers
 
 
-def test_without_a_leader_writes_are_503(cluster: Any, nodes: Any) -> None:  # service.go, ErrLeaderNotFound
+def test_without_a_leader_writes_are_503(cluster: Cluster, nodes: list[Probe]) -> None:  # service.go, ErrLeaderNotFound
     cluster.lose_leader(0.1)
     for call in (nodes[0].execute, nodes[1].execute, nodes[1].request):
         reply = call("insert into t(name) values('a')")
@@ -116,7 +116,7 @@ def test_without_a_leader_writes_are_503(cluster: Any, nodes: Any) -> None:  # s
     assert cluster.leader == 1
 
 
-def test_a_new_leader_has_everything(cluster: Any, nodes: Any) -> None:
+def test_a_new_leader_has_everything(cluster: Cluster, nodes: list[Probe]) -> None:
     nodes[0].execute("insert into t(name) values('a')")
     for expected in (1, 2, 0):
         assert cluster.change_leader() == expected
@@ -124,13 +124,13 @@ def test_a_new_leader_has_everything(cluster: Any, nodes: Any) -> None:
     assert nodes[2].query(COUNT).values == [[4]]
 
 
-def test_the_leader_api_tells_and_hands_over(cluster: Any, nodes: Any) -> None:  # MON, "Leader API"
+def test_the_leader_api_tells_and_hands_over(cluster: Cluster, nodes: list[Probe]) -> None:  # MON, "Leader API"
     assert nodes[1].get("/leader").json["api_addr"] == cluster.urls[0]
     assert nodes[1].post("/leader", {"id": "node-3"}).status == 200
     assert cluster.leader == 2
 
 
-def test_a_dead_leader_is_believed_in_for_a_moment(cluster: Any, nodes: Any) -> None:
+def test_a_dead_leader_is_believed_in_for_a_moment(cluster: Cluster, nodes: list[Probe]) -> None:
     cluster.stop_node(0)
     reply = nodes[1].execute("insert into t(name) values('a')")
     assert reply.status == 200
@@ -146,14 +146,14 @@ def test_a_dead_leader_is_believed_in_for_a_moment(cluster: Any, nodes: Any) -> 
     assert nodes[2].execute("insert into t(name) values('a')").results == [{"last_insert_id": 1, "rows_affected": 1}]
 
 
-def test_a_node_that_comes_back_catches_up(cluster: Any, nodes: Any) -> None:
+def test_a_node_that_comes_back_catches_up(cluster: Cluster, nodes: list[Probe]) -> None:
     cluster.stop_node(2)
     nodes[0].execute("insert into t(name) values('a')")
     cluster.start_node(2)
     assert nodes[2].query(COUNT, level="none").values == [[1]]
 
 
-def test_the_port_of_a_stopped_node_is_nobody_elses(cluster: Any) -> None:
+def test_the_port_of_a_stopped_node_is_nobody_elses(cluster: Cluster) -> None:
     """Guards against a claim of one test that is answered by the cluster of another, to which no table is known:
     two sockets that both allow it may be bound to one port as long as neither listens."""
     cluster.stop_node(1)
@@ -166,7 +166,7 @@ def test_the_port_of_a_stopped_node_is_nobody_elses(cluster: Any) -> None:
     assert Probe(cluster.urls[1]).query(COUNT).values == [[0]]
 
 
-def test_without_a_majority_nothing_is_written(cluster: Any, nodes: Any) -> None:
+def test_without_a_majority_nothing_is_written(cluster: Cluster, nodes: list[Probe]) -> None:
     cluster.stop_node(1)
     cluster.stop_node(2)
     reply = nodes[0].execute("insert into t(name) values('a')")
@@ -178,7 +178,9 @@ def test_without_a_majority_nothing_is_written(cluster: Any, nodes: Any) -> None
     assert nodes[0].query(COUNT).values == [[0]]
 
 
-def test_a_long_log_is_replaced_by_a_snapshot(cluster: Any, nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_replaced_by_a_snapshot(
+    cluster: Cluster, nodes: list[Probe], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tests.servers.rqlite.raft.LOG_STATEMENTS", 10)
     cluster.freeze_node(2)
     for _ in range(25):
@@ -187,14 +189,16 @@ def test_a_long_log_is_replaced_by_a_snapshot(cluster: Any, nodes: Any, monkeypa
     assert nodes[2].query(COUNT).values == [[25]]
 
 
-def test_what_each_node_evaluates_itself_differs(nodes: Any) -> None:  # https://rqlite.io/docs/api/non-deterministic/
+def test_what_each_node_evaluates_itself_differs(
+    nodes: list[Probe],
+) -> None:  # https://rqlite.io/docs/api/non-deterministic/
     nodes[0].execute("insert into t(id) values(random())", norwrandom=True)
     nodes[0].execute("insert into t(id) values(random())")
     seen = [{row[0] for row in node.query("select id from t", level="none").values} for node in nodes]
     assert len(seen[0] & seen[1] & seen[2]) == 1
 
 
-def test_readyz(cluster: Any, nodes: Any) -> None:  # MON, "Readiness checks"; service.go, handleReadyz
+def test_readyz(cluster: Cluster, nodes: list[Probe]) -> None:  # MON, "Readiness checks"; service.go, handleReadyz
     ready = "[+]node ok\n[+]leader ok\n[+]store ok\n[+]db ok"
     assert (nodes[1].get("/readyz").status, nodes[1].get("/readyz").text) == (200, ready)
     assert nodes[1].get("/readyz", sync=True).text == f"{ready}\n[+]sync ok"
@@ -206,7 +210,7 @@ def test_readyz(cluster: Any, nodes: Any) -> None:  # MON, "Readiness checks"; s
     assert nodes[0].get("/readyz", noleader=True).text == "[+]node ok"
 
 
-def test_nodes_and_status(cluster: Any, nodes: Any) -> None:  # MON, "Nodes API", "Status API"
+def test_nodes_and_status(cluster: Cluster, nodes: list[Probe]) -> None:  # MON, "Nodes API", "Status API"
     listed = nodes[1].get("/nodes", ver="2").json["nodes"]
     assert [each["api_addr"] for each in listed] == cluster.urls
     assert [each["leader"] for each in listed] == [True, False, False]
@@ -214,18 +218,20 @@ def test_nodes_and_status(cluster: Any, nodes: Any) -> None:  # MON, "Nodes API"
     assert nodes[1].get("/status").json["store"]["leader"]["node_id"] == "node-1"
 
 
-def test_unknown_paths_and_methods(nodes: Any) -> None:  # service_test.go, Test_404Routes, Test_405Routes
+def test_unknown_paths_and_methods(nodes: list[Probe]) -> None:  # service_test.go, Test_404Routes, Test_405Routes
     assert nodes[0].get("/db/xxx").status == 404
     assert nodes[0].get("/db/execute").status == 405
     assert nodes[0].post("/status", []).status == 405
 
 
-def test_a_bad_duration_is_400(nodes: Any) -> None:  # query_params.go
+def test_a_bad_duration_is_400(nodes: list[Probe]) -> None:  # query_params.go
     reply = nodes[0].query(COUNT, freshness="soon")
     assert (reply.status, reply.text) == (400, "freshness is not a valid duration\n")
 
 
-def test_queued_writes_are_refused_by_name(nodes: Any) -> None:  # a gap of the stand-in, not a behaviour of rqlite
+def test_queued_writes_are_refused_by_name(
+    nodes: list[Probe],
+) -> None:  # a gap of the stand-in, not a behaviour of rqlite
     assert nodes[0].execute("delete from t", queue=True).text == "the stand-in has no queued writes\n"
 
 

@@ -37,7 +37,7 @@ def node(cluster: Cluster) -> Probe:
     return Probe(cluster.urls[0])
 
 
-def test_a_dropped_answer_was_applied(cluster: Any, node: Any) -> None:
+def test_a_dropped_answer_was_applied(cluster: Cluster, node: Probe) -> None:
     cluster.faults.drop_answers(2)
     for _ in range(2):
         with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
@@ -46,7 +46,7 @@ def test_a_dropped_answer_was_applied(cluster: Any, node: Any) -> None:
     assert node.query(COUNT).values == [[2]]
 
 
-def test_a_refused_request_was_not_applied(cluster: Any, node: Any) -> None:
+def test_a_refused_request_was_not_applied(cluster: Cluster, node: Probe) -> None:
     cluster.faults.refuse(1)
     with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
         node.execute(INSERT)
@@ -54,7 +54,7 @@ def test_a_refused_request_was_not_applied(cluster: Any, node: Any) -> None:
 
 
 def test_a_write_applied_twice_answers_with_the_second_result(
-    cluster: Any,
+    cluster: Cluster,
 ) -> None:  # cluster/client.go, retry; rqlite issue 1628
     cluster.faults.apply_twice(1)
     follower = Probe(cluster.urls[1])
@@ -66,7 +66,7 @@ def test_a_write_applied_twice_answers_with_the_second_result(
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_raft_error_leaves_the_outcome_open(
-    cluster: Any, node: Any, applied: Any
+    cluster: Cluster, node: Probe, applied: Any
 ) -> None:  # proxy.go: errors go to the top of the answer
     cluster.faults.raft_error(1, applied=applied)
     reply = node.execute(INSERT)
@@ -74,7 +74,7 @@ def test_a_raft_error_leaves_the_outcome_open(
     assert node.query(COUNT).values == [[int(applied)]]
 
 
-def test_slow_before_or_after_the_work(cluster: Any, node: Any) -> None:
+def test_slow_before_or_after_the_work(cluster: Cluster, node: Probe) -> None:
     cluster.faults.slow(0.1, statement="insert")
     cluster.faults.slow(0.1, after=True, statement="insert", skip=1)
     for early in (0, 1):
@@ -88,14 +88,14 @@ def test_slow_before_or_after_the_work(cluster: Any, node: Any) -> None:
         assert time.monotonic() - start >= 0.1
 
 
-def test_a_proxys_answer(cluster: Any, node: Any) -> None:
+def test_a_proxys_answer(cluster: Cluster, node: Probe) -> None:
     cluster.faults.reply(502, "bad gateway", endpoint="execute")
     reply = node.execute(INSERT)
     assert (reply.status, reply.text) == (502, "bad gateway\n")
     assert node.query(COUNT).values == [[0]]
 
 
-def test_switches_are_for_an_endpoint_a_statement_a_node_and_a_time(cluster: Any, node: Any) -> None:
+def test_switches_are_for_an_endpoint_a_statement_a_node_and_a_time(cluster: Cluster, node: Probe) -> None:
     cluster.faults.reply(500, "query", endpoint="query")
     cluster.faults.reply(500, "statement", statement=r"VALUES\('b'\)")
     cluster.faults.reply(500, "node", node=1, endpoint="execute")
@@ -108,18 +108,18 @@ def test_switches_are_for_an_endpoint_a_statement_a_node_and_a_time(cluster: Any
     assert cluster.faults.pending == 0
 
 
-def test_clear_takes_all_switches_back(cluster: Any, node: Any) -> None:
+def test_clear_takes_all_switches_back(cluster: Cluster, node: Probe) -> None:
     cluster.faults.refuse(5)
     cluster.faults.clear()
     assert node.execute(INSERT).status == 200
 
 
-def test_a_wrong_condition_is_refused(cluster: Any) -> None:
+def test_a_wrong_condition_is_refused(cluster: Cluster) -> None:
     with pytest.raises(TypeError, match="path"):
         cluster.faults.refuse(1, path="/db/execute")
 
 
-def test_requests_are_counted(cluster: Any, node: Any) -> None:
+def test_requests_are_counted(cluster: Cluster, node: Probe) -> None:
     cluster.forget_seen()
     node.execute([f"{INSERT} returning id"], transaction=True)
     Probe(cluster.urls[2]).query(COUNT, level="none")
@@ -130,7 +130,7 @@ def test_requests_are_counted(cluster: Any, node: Any) -> None:
     assert cluster.seen[0].statements[0].returns_rows
 
 
-def test_a_connection_is_kept_alive_and_breaks_with_its_node(cluster: Any) -> None:
+def test_a_connection_is_kept_alive_and_breaks_with_its_node(cluster: Cluster) -> None:
     connection = http.client.HTTPConnection(cluster.urls[2].partition("//")[2], timeout=5)
     for _ in range(2):
         connection.request("GET", "/readyz")
@@ -142,7 +142,7 @@ def test_a_connection_is_kept_alive_and_breaks_with_its_node(cluster: Any) -> No
         ask_again(connection)
 
 
-def test_many_clients_at_once_lose_nothing(cluster: Any) -> None:
+def test_many_clients_at_once_lose_nothing(cluster: Cluster) -> None:
     def write(url: str) -> None:
         for _ in range(20):
             Probe(url).execute(INSERT)

@@ -88,7 +88,7 @@ def test_an_update_that_is_printed_anew_has_no_returning(sql: str, kept: Any) ->
     assert "'now'" not in done.sql
 
 
-def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node: Any) -> None:
+def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node: Probe) -> None:
     node.execute("create table u (a)", "insert into u values (1)")
     assert node.execute("update u set a = julianday('now') returning a").results == [{}]
     assert node.query("select a > 2400000 from u").values == [[1]]
@@ -175,12 +175,12 @@ def node() -> Iterator[Probe]:
         yield Probe(cluster.urls[0])
 
 
-def test_now_is_the_time_of_the_request_to_a_tenth_of_a_second(node: Any) -> None:
+def test_now_is_the_time_of_the_request_to_a_tenth_of_a_second(node: Probe) -> None:
     node.execute("create table t (at)", "insert into t values ((julianday('now') - 2440587.5) * 86400)")
     assert abs(node.query("select at from t").values[0][0] - time.time()) < 0.5
 
 
-def test_now_is_frozen_in_a_trigger_a_view_and_a_default(node: Any) -> None:  # processor.go: the walk covers DDL too
+def test_now_is_frozen_in_a_trigger_a_view_and_a_default(node: Probe) -> None:  # processor.go: the walk covers DDL too
     node.execute(
         "create table t (id integer primary key, at default (julianday('now')), r default (random()), g)",
         "create trigger g after insert on t begin update t set g = julianday('now') where id = new.id; end",
@@ -197,14 +197,14 @@ def test_now_is_frozen_in_a_trigger_a_view_and_a_default(node: Any) -> None:  # 
     assert "now" not in texts
 
 
-def test_norwtime_keeps_ddl_alive(node: Any) -> None:  # ND, "Examples"
+def test_norwtime_keeps_ddl_alive(node: Probe) -> None:  # ND, "Examples"
     node.execute("create view v as select julianday('now') as at", norwtime=True)
     first = node.query("select at from v").values
     time.sleep(0.01)
     assert node.query("select at from v").values != first
 
 
-def test_current_timestamp_stays_in_ddl(node: Any) -> None:  # processor_test.go, Test_RANDOM_Rewrites, its last line
+def test_current_timestamp_stays_in_ddl(node: Probe) -> None:  # processor_test.go, Test_RANDOM_Rewrites, its last line
     node.execute("create table t (id integer, at text default current_timestamp)")
     assert "current_timestamp" in node.query("select sql from sqlite_master").values[0][0]
 

@@ -28,7 +28,7 @@ from tests.harness.http_backends import (
     opened,
 )
 from tests.harness.queues import in_thread
-from tests.servers import sqld
+from tests.servers import Server, sqld
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
 
@@ -58,7 +58,7 @@ def told(error: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def migrated(server: Any) -> Any:
+def migrated(server: Server) -> Any:
     fairlane.migrate.upgrade(server.url, queue="q")
     return server
 
@@ -96,7 +96,7 @@ async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured: Any, t
     assert relay.seen == []
 
 
-async def test_tls_on_one_side_only_is_unavailable(secured: Any, server: Any, twin: str) -> None:
+async def test_tls_on_one_side_only_is_unavailable(secured: Any, server: Server, twin: str) -> None:
     token = "://:secret-token@"
     urls = (
         secured[0].url.replace("libsql://", f"libsql+http{token}"),
@@ -134,7 +134,7 @@ class Tokens:
 
 
 @pytest.fixture(scope="module")
-def guarded(server: Any, tmp_path_factory: Any) -> Iterator[Any]:
+def guarded(server: Server, tmp_path_factory: Any) -> Iterator[Any]:
     """A server that wants tokens, and who signs them."""
     tokens = Tokens(tmp_path_factory.mktemp("tokens"))
     with sqld.private("--auth-jwt-key-file", str(tokens.public)) as own:
@@ -192,7 +192,7 @@ async def test_a_token_that_only_reads_looks_and_cannot_write(guarded: Any, twin
     await call(twin, transport.close)
 
 
-async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue: Queue, relay: Any) -> None:
+async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue: Queue, relay: Relay) -> None:
     relay.fail(status(401), 2)  # the second time without the stream
     with pytest.raises(AuthenticationFailed):
         await queue.publish("g", 1)
@@ -200,7 +200,7 @@ async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue: Qu
     assert await queue.publish("g", 1) == 1
 
 
-async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str, server: Any) -> None:
+async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str, server: Server) -> None:
     basic = base64.b64encode(b"me:pass:word").decode()
     with sqld.private("--http-auth", f"basic:{basic}") as own:
         url = own.url.replace("://", "://me:pass%3Aword@")
@@ -232,7 +232,7 @@ def use(t):
 
 
 @pytest.mark.parametrize("how", FORGETFUL)
-def test_a_process_that_forgot_close_ends_by_itself(migrated: Any, how: Any) -> None:
+def test_a_process_that_forgot_close_ends_by_itself(migrated: Any, how: str) -> None:
     code = f"import contextlib, fairlane, threading\nurl = {migrated.url!r}\n{USE}{FORGETFUL[how]}\nprint('done')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
@@ -256,11 +256,11 @@ def test_a_transport_works_on_in_a_forked_process(migrated: Any) -> None:
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
-def test_threads_share_a_transport(server: Any) -> None:
+def test_threads_share_a_transport(server: Server) -> None:
     assert_threads_share_a_transport(server.url, "threads")
 
 
-def test_an_async_transport_moves_to_the_loop_it_is_used_in(server: Any) -> None:
+def test_an_async_transport_moves_to_the_loop_it_is_used_in(server: Server) -> None:
     assert_moves_to_the_loop_it_is_used_in(server.url, "loops")
 
 
@@ -268,7 +268,7 @@ def test_an_async_transport_moves_to_the_loop_it_is_used_in(server: Any) -> None
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelled(queue: Queue, relay: Any) -> None:
+async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelled(queue: Queue, relay: Relay) -> None:
     """Broken off, it would leave a gap in sqld's queue of writers, for which all others wait, it may be for ever."""
     await queue.publish("warm", 0)
     relay.fail(slow(0.2))
@@ -283,7 +283,7 @@ async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelle
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_cancelled_calls_harm_no_other(queue: Queue, relay: Any) -> None:
+async def test_cancelled_calls_harm_no_other(queue: Queue, relay: Relay) -> None:
     await queue.fill([(f"g{number}", number) for number in range(30)])
     relay.fail(slow(0.02), 100)
     doomed = [asyncio.ensure_future(queue.claim("doomed", 0.5)) for _ in range(30)]
@@ -307,7 +307,7 @@ async def test_cancelled_calls_harm_no_other(queue: Queue, relay: Any) -> None:
     assert Counter(group for group, _ in seen) == {**{f"g{n}": 1 for n in range(30)}, "last": 30}
 
 
-async def test_close_sees_a_write_through_and_ends_streams(queue: Queue, relay: Any) -> None:
+async def test_close_sees_a_write_through_and_ends_streams(queue: Queue, relay: Relay) -> None:
     relay.fail(slow(0.2))
     last = asyncio.ensure_future(queue.publish("g", 1))
     await eventually(lambda: not relay.pending and relay.seen)
@@ -342,7 +342,7 @@ async def test_neither_proxies_nor_netrc_come_between(
     assert await other.drain() == [("g", 1)]
 
 
-async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, server: Any, twin: str) -> None:
+async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, server: Server, twin: str) -> None:
     import libsql_client
 
     url = server.url.replace("libsql+http", "http")

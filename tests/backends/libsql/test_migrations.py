@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from fairlane import BackendUnavailable, connect, migrate
-from tests.backends.libsql.relay import busy, garbage, late, lose, refuse, slow, status, twice
+from tests.backends.libsql.relay import Relay, busy, garbage, late, lose, refuse, slow, status, twice
 from tests.harness import LONG, Queues, held
 from tests.harness.kits.libsql import LibsqlKit
+from tests.servers import Server
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
 
@@ -20,7 +21,7 @@ SCHEMA = "select type, name, sql from sqlite_master where name like '{}%' order 
 
 
 @pytest.fixture
-def name(server: Any) -> Iterator[Any]:
+def name(server: Server) -> Iterator[Any]:
     """The name of a queue that is not there."""
     name = Queues.fresh_name()
     yield name
@@ -28,24 +29,24 @@ def name(server: Any) -> Iterator[Any]:
     migrate.downgrade(server.url, queue=name, revision="base")
 
 
-def layout(server: Any, name: str) -> Any:
+def layout(server: Server, name: str) -> Any:
     kit = LibsqlKit()
     kit.server_url = server.url
     return kit.send("", [(SCHEMA.format(name), {})], reads=True)[0]
 
 
-def works(server: Any, name: str) -> Any:
+def works(server: Server, name: str) -> Any:
     with connect(server.url, name) as transport:
         transport.publish("g", 1)
         transport.ack(held(transport.claim("w", LONG)))
         return transport.inspect.queue().messages == 0
 
 
-def batches(relay: Any) -> Any:
+def batches(relay: Relay) -> Any:
     return [request for request in relay.seen if len(request.statements) > 1]
 
 
-def test_a_step_is_one_atomic_batch(relay: Any, server: Any, name: str) -> None:
+def test_a_step_is_one_atomic_batch(relay: Relay, server: Server, name: str) -> None:
     migrate.upgrade(relay.url, queue=name)
     (step,) = batches(relay)
     assert "alembic_version" in step.statements[-1]
@@ -53,7 +54,7 @@ def test_a_step_is_one_atomic_batch(relay: Any, server: Any, name: str) -> None:
     assert works(server, name)
 
 
-def test_migrating_again_writes_nothing(relay: Any, server: Any, name: str) -> None:
+def test_migrating_again_writes_nothing(relay: Relay, server: Server, name: str) -> None:
     migrate.upgrade(relay.url, queue=name)
     before = layout(server, name)
     relay.seen.clear()
@@ -62,7 +63,7 @@ def test_migrating_again_writes_nothing(relay: Any, server: Any, name: str) -> N
     assert layout(server, name) == before
 
 
-def test_up_down_up_leaves_nothing_and_makes_the_same(server: Any, name: str) -> None:
+def test_up_down_up_leaves_nothing_and_makes_the_same(server: Server, name: str) -> None:
     migrate.upgrade(server.url, queue=name)
     before = layout(server, name)
     assert len(before) > 10
@@ -86,7 +87,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_step_that_fails_on_the_way_is_made_once(relay: Any, server: Any, name: str, fault: Any) -> None:
+def test_a_step_that_fails_on_the_way_is_made_once(relay: Relay, server: Server, name: str, fault: Any) -> None:
     relay.fail(*FAULTS[fault])
     migrate.upgrade(relay.url, queue=name)
     assert relay.pending == 0
@@ -95,14 +96,18 @@ def test_a_step_that_fails_on_the_way_is_made_once(relay: Any, server: Any, name
 
 
 @pytest.mark.parametrize("fault", [slow(0.9), late(0.9)], ids=["the answer comes late", "it arrives late"])
-def test_a_step_that_takes_longer_than_the_timeout_is_made_once(relay: Any, server: Any, name: str, fault: Any) -> None:
+def test_a_step_that_takes_longer_than_the_timeout_is_made_once(
+    relay: Relay, server: Server, name: str, fault: Any
+) -> None:
     relay.fail(fault)
     migrate.upgrade(f"{relay.url}?timeout=1.8", queue=name)
     assert migrate.status(server.url, queue=name).ready
     assert works(server, name)
 
 
-def test_a_server_that_stays_busy_is_one_typed_error_and_nothing_is_there(relay: Any, server: Any, name: str) -> None:
+def test_a_server_that_stays_busy_is_one_typed_error_and_nothing_is_there(
+    relay: Relay, server: Server, name: str
+) -> None:
     relay.fail(busy, 1000)
     with pytest.raises(BackendUnavailable, match=r"busy.*nothing was changed"):
         migrate.upgrade(f"{relay.url}?retry_seconds=0.5", queue=name)
@@ -133,7 +138,7 @@ EIGHT = """if True:
 """
 
 
-def test_eight_processes_that_migrate_an_empty_database_at_once_all_succeed(server: Any, name: str) -> None:
+def test_eight_processes_that_migrate_an_empty_database_at_once_all_succeed(server: Server, name: str) -> None:
     command = [sys.executable, "-c", EIGHT, server.url, name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
+from tests.backends.libsql.relay import Relay
 from tests.harness import LONG, Queue
 from tests.harness.kits.libsql import LibsqlKit
 
 pytestmark = pytest.mark.xdist_group("libsql-others")
 
 
-async def test_every_operation_is_one_statement_in_one_request(queue: Queue, relay: Any) -> None:
+async def test_every_operation_is_one_statement_in_one_request(queue: Queue, relay: Relay) -> None:
     await queue.publish("g", 1, 3, dedup_id="d")
     lease = await queue.get("w", LONG, 2)
     await queue.extend(lease, LONG)
@@ -25,14 +26,14 @@ async def test_every_operation_is_one_statement_in_one_request(queue: Queue, rel
     assert [len(request.statements) for request in relay.seen] == [1] * 8
 
 
-async def test_a_cycle_of_claim_and_ack_is_two_requests(queue: Queue, relay: Any) -> None:
+async def test_a_cycle_of_claim_and_ack_is_two_requests(queue: Queue, relay: Relay) -> None:
     await queue.fill([("g", number) for number in range(5)])
     for _ in range(5):
         await queue.ack(await queue.get())
     assert len(relay.seen) == 10
 
 
-async def test_writes_go_through_one_stream_that_is_kept(queue: Queue, relay: Any) -> None:
+async def test_writes_go_through_one_stream_that_is_kept(queue: Queue, relay: Relay) -> None:
     """A connection per request, as libsql-client makes them, can block all writers of sqld for good."""
     for number in range(10):
         await queue.publish("g", number)
@@ -42,12 +43,12 @@ async def test_writes_go_through_one_stream_that_is_kept(queue: Queue, relay: An
     assert not any({"type": "close"} in request.body["requests"] for request in relay.seen)
 
 
-async def test_looking_needs_no_stream(queue: Queue, relay: Any) -> None:
+async def test_looking_needs_no_stream(queue: Queue, relay: Relay) -> None:
     await queue.groups()
     assert [(request.baton, request.body["requests"][-1]) for request in relay.seen] == [(None, {"type": "close"})]
 
 
-async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(queue: Queue, relay: Any) -> None:
+async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(queue: Queue, relay: Relay) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2, dedup_id="mine")
     sent = [request.body["requests"][0]["stmt"]["named_args"] for request in relay.seen]

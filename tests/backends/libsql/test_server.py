@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 
 from fairlane import BackendUnavailable, ConfigurationError, LeaseLost
-from tests.backends.libsql.relay import open_socket, sql_error
+from tests.backends.libsql.relay import Relay, open_socket, sql_error
 from tests.harness import LONG, Queue, Queues, eventually
 from tests.harness.queues import in_thread
+from tests.servers import Server
 from tests.servers.base import free_port
 
 pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-others")]
 
 
 @pytest.mark.parametrize("how", ["restarted", "crashed"])
-async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queues, server: Any, how: Any) -> None:
+async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queues, server: Server, how: str) -> None:
     """Publishers and workers run on. An operation fails once at most, with a typed error that says whether it knows."""
     queue = await queues.make(retry_seconds=20)
     sent: list[tuple[str, int]] = []
@@ -96,7 +97,7 @@ WRITERS = """if True:
 """
 
 
-def writers_of(server: Any, queue: Queue) -> Any:
+def writers_of(server: Server, queue: Queue) -> Any:
     """Start some processes that write all the time; their numbers."""
     command = [sys.executable, "-c", WRITERS, server.url, queue.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -105,7 +106,7 @@ def writers_of(server: Any, queue: Queue) -> Any:
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_writers_that_are_killed_hold_up_nobody(queues: Queues, server: Any) -> None:
+async def test_writers_that_are_killed_hold_up_nobody(queues: Queues, server: Server) -> None:
     """What they hold is free when their leases end, and at no time do all others wait for them."""
     queue = await queues.make()
     writers = await in_thread(writers_of, server, queue)
@@ -130,7 +131,7 @@ async def test_writers_that_are_killed_hold_up_nobody(queues: Queues, server: An
 
 
 async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(
-    queues: Queues, server: Any
+    queues: Queues, server: Server
 ) -> None:
     """A worker is busy for a while, and the server restarts: its ack must not end in doubt."""
     queue = await queues.make(retry_seconds=20)
@@ -159,14 +160,14 @@ async def test_a_server_that_never_answers_is_given_up_after_the_timeout(queues:
     assert 0.25 < time.monotonic() - began < 5
 
 
-async def test_a_server_that_only_reads_is_not_said_to_be_down(queue: Any, relay: Any) -> None:
+async def test_a_server_that_only_reads_is_not_said_to_be_down(queue: Any, relay: Relay) -> None:
     relay.fail(sql_error("SQLITE_READONLY", "attempt to write a readonly database"))
     with pytest.raises(ConfigurationError, match="takes writes"):
         await queue.publish("g", 1)
     assert await queue.publish("g", 1) == 1
 
 
-async def test_a_request_without_an_answer_ends_after_the_timeout(queue: Queue, relay: Any) -> None:
+async def test_a_request_without_an_answer_ends_after_the_timeout(queue: Queue, relay: Relay) -> None:
     """An ack is not sent again; a claim is, until the deadline."""
     await queue.fill([("g", 1), ("h", 2)])
     hasty = await queue.another(url=relay.url, timeout=1.2, retry_seconds=1.0)

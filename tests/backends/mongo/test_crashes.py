@@ -14,6 +14,7 @@ from fairlane.backends.mongo.executor import MongoExecutor
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease
 from fairlane.program import Program, ResultT, Sleep, run
+from tests.harness import Queue
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync"), pytest.mark.promise(1, 2, 3, 7, 9)]
 
@@ -78,13 +79,13 @@ class Client:
 
 
 @pytest.fixture
-def client(queue: Any) -> Iterator[Client]:
+def client(queue: Queue) -> Iterator[Client]:
     executor = MongoExecutor.from_url(queue.kit.url(queue.name), queue.name)
     yield Client(MongoCore(queue.name), executor)
     executor.close()
 
 
-async def recovered(queue: Any, client: Client, cut_at: Any) -> list[str]:
+async def recovered(queue: Queue, client: Client, cut_at: Any) -> list[str]:
     """What another client gets: at once where nothing is leased, and the rest no later than when the lease is over."""
     seen = client.drain()
     await queue.expired(cut_at + timedelta(seconds=SHORT))
@@ -108,7 +109,7 @@ PLACES: dict[str, Before] = {
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("retried", [True, False], ids=["retried", "given-up"])
-async def test_a_publish_that_stops_anywhere(queue: Any, client: Client, place: str, retried: bool) -> None:
+async def test_a_publish_that_stops_anywhere(queue: Queue, client: Client, place: str, retried: bool) -> None:
     """Sent again by its dedup_id it is there once; given up, it may come or not; nothing else suffers."""
     cuts = 0
     for steps, applied in every_cut():
@@ -127,7 +128,7 @@ async def test_a_publish_that_stops_anywhere(queue: Any, client: Client, place: 
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["first-delivery", "delivered-before"])
-async def test_a_claim_that_stops_anywhere(queue: Any, client: Client, again: bool) -> None:
+async def test_a_claim_that_stops_anywhere(queue: Queue, client: Client, again: bool) -> None:
     """Its group is free again when the lease ends, and its message is the head."""
     cuts = 0
     for steps, applied in every_cut():
@@ -156,7 +157,7 @@ async def test_a_claim_that_stops_anywhere(queue: Any, client: Client, again: bo
     assert cuts >= 4
 
 
-async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Any, client: Client) -> None:
+async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Queue, client: Client) -> None:
     cuts = 0
     for steps, applied in every_cut():
         client.publish("g", "gone")
@@ -171,7 +172,7 @@ async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Any, clie
 
 
 @pytest.mark.parametrize("more", [False, True], ids=["last-message", "more-messages"])
-async def test_an_ack_that_stops_anywhere(queue: Any, client: Client, more: bool) -> None:
+async def test_an_ack_that_stops_anywhere(queue: Queue, client: Client, more: bool) -> None:
     """Its message is gone for good from the first step on; before it, it comes back when the lease ends."""
     cuts = 0
     for steps, applied in every_cut():
@@ -191,7 +192,7 @@ async def test_an_ack_that_stops_anywhere(queue: Any, client: Client, more: bool
     assert cuts >= 6
 
 
-async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Any, client: Client) -> None:
+async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Queue, client: Client) -> None:
     """The group must not forget which message is acked when another one comes before it."""
     for steps, applied in [(0, True), (1, False), (1, True), (2, False)]:
         execute: Callable[[Any], Any] = client.executor.execute
@@ -210,7 +211,7 @@ async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Any, client:
 
 
 @pytest.mark.parametrize("operation", ["nack", "extend"])
-async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Any, client: Client, operation: str) -> None:
+async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Queue, client: Client, operation: str) -> None:
     for applied in (False, True):
         client.publish("g", "a")
         client.publish("g", "b")
@@ -236,7 +237,7 @@ def _token(client: Client) -> str:
     return str(group["token"])
 
 
-async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Any, client: Client) -> None:
+async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Queue, client: Client) -> None:
     first = client.publish("g", "first", "same")
     assert client.cut(client.core.ack(client.get()), 0, applied=True)
     second = client.publish("g", "second", "same")
@@ -245,7 +246,7 @@ async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Any
     assert await queue.leftovers() == {}
 
 
-async def test_an_emptied_group_takes_the_priority_of_its_next_publish(queue: Any, client: Client) -> None:
+async def test_an_emptied_group_takes_the_priority_of_its_next_publish(queue: Queue, client: Client) -> None:
     """Also where the ack that emptied it stopped before it dropped the group."""
     client.publish("g", "first")
     assert client.cut(client.core.ack(client.get()), 2, applied=False)

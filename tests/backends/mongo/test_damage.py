@@ -11,6 +11,8 @@ from bson import ObjectId
 
 import fairlane
 from fairlane import EventDecodingError, QueueDamaged, migrate
+from tests.harness import Queue
+from tests.harness.kits.mongo import MongoKit
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync"), pytest.mark.promise(1, 2)]
 
@@ -49,7 +51,8 @@ MESSAGES: dict[str, Damage] = {
 
 
 @pytest.fixture
-def part(queue: Any) -> Iterator[Callable[[str], Any]]:
+def part(queue: Queue) -> Iterator[Callable[[str], Any]]:
+    assert isinstance(queue.kit, MongoKit)
     with queue.kit.connect(queue.name) as client:
         yield lambda name: client.get_default_database("fairlane")[f"{queue.name}_{name}"]
 
@@ -65,7 +68,7 @@ def look(transport: Any) -> None:
     "damage", [*GROUPS.values(), *MESSAGES.values()], ids=[*GROUPS, *(f"message {x}" for x in MESSAGES)]
 )
 async def test_what_can_be_told_from_the_messages_is_put_right_and_every_group_is_served(
-    queue: Any, part: Any, damage: Damage
+    queue: Queue, part: Any, damage: Damage
 ) -> None:
     for name in ("bad", "x", "bad"):
         queue.transport.publish(name, name)
@@ -85,7 +88,7 @@ async def test_what_can_be_told_from_the_messages_is_put_right_and_every_group_i
 @pytest.mark.parametrize(
     "change", [{"$unset": {"event": ""}}, {"$set": {"event": {"a": 1}}}], ids=["missing", "object"]
 )
-async def test_an_event_that_is_no_text_is_told_with_its_lease(queue: Any, part: Any, change: Any) -> None:
+async def test_an_event_that_is_no_text_is_told_with_its_lease(queue: Queue, part: Any, change: Any) -> None:
     queue.transport.publish("bad", "bad")
     queue.transport.publish("x", "x")
     message(change)(part)
@@ -98,7 +101,7 @@ async def test_an_event_that_is_no_text_is_told_with_its_lease(queue: Any, part:
     assert await queue.leftovers() == {}
 
 
-async def test_a_message_whose_id_is_no_number_is_named_and_its_group_set_aside(queue: Any, part: Any) -> None:
+async def test_a_message_whose_id_is_no_number_is_named_and_its_group_set_aside(queue: Queue, part: Any) -> None:
     stray = ObjectId()
     queue.transport.publish("bad", "bad")
     queue.transport.publish("x", "x")
@@ -114,7 +117,7 @@ async def test_a_message_whose_id_is_no_number_is_named_and_its_group_set_aside(
     assert [group for group, _ in await queue.drain()] == ["x"]
 
 
-async def test_a_message_without_a_group_stands_in_nobodys_way(queue: Any, part: Any) -> None:
+async def test_a_message_without_a_group_stands_in_nobodys_way(queue: Queue, part: Any) -> None:
     """Guards against an idle claim that looks at nothing but the message with the smallest seq."""
     for name in ("lost", "bad", "x"):
         queue.transport.publish(name, name)
@@ -129,7 +132,7 @@ async def test_a_message_without_a_group_stands_in_nobodys_way(queue: Any, part:
     ids=["seq-text", "seq-null", "head-start"],
 )  # fmt: skip
 async def test_a_damaged_document_of_the_queue_is_named_before_anything_is_stored(
-    queue: Any, part: Any, damage: Any, said: str
+    queue: Queue, part: Any, damage: Any, said: str
 ) -> None:
     seqs = [queue.transport.publish("bad", number) for number in range(3)]
     part("meta").update_one({"_id": "queue"}, {"$set": damage})
@@ -142,7 +145,7 @@ async def test_a_damaged_document_of_the_queue_is_named_before_anything_is_store
         assert transport.publish("bad", "more") > seqs[-1]
 
 
-async def test_a_migration_gives_a_group_its_priority_back(queue: Any, part: Any) -> None:
+async def test_a_migration_gives_a_group_its_priority_back(queue: Queue, part: Any) -> None:
     """A claim finds such a group only when nothing else is in line."""
     url = queue.kit.url(queue.name)
     queue.transport.publish("bad", 1, 3)
@@ -154,14 +157,14 @@ async def test_a_migration_gives_a_group_its_priority_back(queue: Any, part: Any
     assert queue.transport.claim("w", 30, 3).group_id == "bad"
 
 
-async def test_a_migration_makes_lost_indexes_again(queue: Any, part: Any) -> None:
+async def test_a_migration_makes_lost_indexes_again(queue: Queue, part: Any) -> None:
     before = part("messages").index_information()
     part("messages").drop_index("dedup")
     migrate.upgrade(queue.kit.url(queue.name), queue=queue.name)
     assert part("messages").index_information() == before
 
 
-async def test_a_counter_behind_its_messages_is_put_right(queue: Any, part: Any) -> None:
+async def test_a_counter_behind_its_messages_is_put_right(queue: Queue, part: Any) -> None:
     """As after a dump whose collections are of different moments."""
     for number in range(5):
         queue.transport.publish("bad", number)
@@ -171,7 +174,7 @@ async def test_a_counter_behind_its_messages_is_put_right(queue: Any, part: Any)
 
 
 async def test_a_group_that_somebody_changed_while_it_was_leased_is_finished_all_the_same(
-    queue: Any, part: Any
+    queue: Queue, part: Any
 ) -> None:
     for number in range(2):
         queue.transport.publish("bad", number)

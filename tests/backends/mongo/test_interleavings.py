@@ -19,6 +19,7 @@ from fairlane.program import Sleep, run
 from tests.backends.mongo.explorer import Note, Script, consumer, publisher
 from tests.backends.mongo.fake import FakeServer
 from tests.backends.mongo.watcher import Ghost, Path, delivered, watched
+from tests.harness import Queue, Queues
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync"), pytest.mark.promise(1, 2, 3, 7)]
 
@@ -100,13 +101,13 @@ def comparable(answer: Any, request: Any) -> Any:
 
 
 @pytest.fixture
-async def queue(queues: Any) -> Any:
+async def queue(queues: Queues) -> Any:
     """Places of new groups are no times here, since the server's clock is not that of the one in memory."""
     return await queues.make(head_start="always")
 
 
 @pytest.fixture
-def executor(queue: Any) -> Iterator[MongoExecutor]:
+def executor(queue: Queue) -> Iterator[MongoExecutor]:
     made = MongoExecutor.from_url(queue.kit.url(queue.name), queue.name)
     yield made
     made.close()
@@ -114,7 +115,7 @@ def executor(queue: Any) -> Iterator[MongoExecutor]:
 
 @pytest.mark.parametrize("scripts", SCRIPTS, ids=["one-consumer", "two-of-each", "dedup"])
 @pytest.mark.parametrize("seed", range(5))
-async def test_random_orders_of_steps(queue: Any, executor: MongoExecutor, scripts: Any, seed: int) -> None:
+async def test_random_orders_of_steps(queue: Queue, executor: MongoExecutor, scripts: Any, seed: int) -> None:
     walk = Walk(executor, MongoCore(queue.name))
     walk.go(scripts, random.Random(seed))
     inserted = {event for _, event in walk.ghost.inserted}

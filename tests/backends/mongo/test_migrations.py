@@ -15,6 +15,7 @@ from fairlane import BackendUnavailable, migrate
 from fairlane.backends.mongo.target import LOCK_SECONDS, MongoTarget
 from fairlane.backends.targets import Choices
 from fairlane.errors import SchemaNotReady
+from tests.harness import Queues
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.twins("sync")]
 
@@ -27,7 +28,7 @@ def database(arm: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def place(arm: Any, queues: Any) -> Iterator[tuple[str, str]]:
+def place(arm: Any, queues: Queues) -> Iterator[tuple[str, str]]:
     """The URL of the server, and the name of a queue that is not there."""
     name = queues.fresh_name()
     url = arm[0].url(name)
@@ -196,7 +197,7 @@ def test_the_script_for_mongosh_says_what_an_upgrade_does(place: tuple[str, str]
     assert '"writeConcern": {"w": "majority"}' in script
 
 
-def test_two_queues_never_touch(place: tuple[str, str], queues: Any) -> None:
+def test_two_queues_never_touch(place: tuple[str, str], queues: Queues) -> None:
     url, queue = place
     other = f"{queue}_groups"[:31]  # a name that looks like a part of the first one
     migrate.upgrade(url, queue=queue)

@@ -14,6 +14,7 @@ import pytest
 
 import fairlane
 from fairlane import BackendUnavailable
+from tests.harness import Queue
 from tests.harness.proxy import Proxy
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.promise(9)]
@@ -24,7 +25,7 @@ SLACK = 3.0
 
 
 @pytest.fixture
-def proxy(queue: Any) -> Iterator[Proxy]:
+def proxy(queue: Queue) -> Iterator[Proxy]:
     port = queue.kit.url(queue.name).partition("?")[0].rstrip("/").rpartition(":")[2]
     with Proxy(int(port)) as made:
         yield made
@@ -57,7 +58,7 @@ CALLS: dict[str, Any] = {
 }
 
 
-async def test_a_silent_server_ends_every_call_within_its_timeout(queue: Any, proxy: Proxy, capfd: Any) -> None:
+async def test_a_silent_server_ends_every_call_within_its_timeout(queue: Queue, proxy: Proxy, capfd: Any) -> None:
     silenced = await queue.owner.open(queue.name, url=url(proxy), timeout=TIMEOUT)
     await silenced.publish("g", 0)
     lease = await silenced.get()
@@ -72,7 +73,7 @@ async def test_a_silent_server_ends_every_call_within_its_timeout(queue: Any, pr
 
 
 async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup_timeout(
-    queue: Any, proxy: Proxy
+    queue: Queue, proxy: Proxy
 ) -> None:
     proxy.silence()
     with took(TIMEOUT), pytest.raises(BackendUnavailable, match="nothing was changed"):
@@ -80,7 +81,7 @@ async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup
 
 
 @pytest.mark.twins("sync")
-async def test_a_migration_gives_up_a_silent_server_in_time(queue: Any, proxy: Proxy) -> None:
+async def test_a_migration_gives_up_a_silent_server_in_time(queue: Queue, proxy: Proxy) -> None:
     proxy.silence()
     for act in (fairlane.migrate.upgrade, fairlane.migrate.status):
         with took(2 * TIMEOUT), pytest.raises(BackendUnavailable):
@@ -88,7 +89,7 @@ async def test_a_migration_gives_up_a_silent_server_in_time(queue: Any, proxy: P
 
 
 @pytest.mark.twins("async")
-async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Any, proxy: Proxy) -> None:
+async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=url(proxy))
     proxy.silence()
     with took(0.2), pytest.raises(TimeoutError):
@@ -98,7 +99,7 @@ async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Any, prox
     assert (await silenced.get()).event == 1
 
 
-async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(queue: Any, proxy: Proxy) -> None:
+async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=f"{url(proxy)}&serverSelectionTimeoutMS=300", timeout=TIMEOUT)
     proxy.close()
     await asyncio.sleep(0)
@@ -109,7 +110,7 @@ async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(q
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Any, proxy: Proxy, moment: Any) -> None:
+async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Queue, proxy: Proxy, moment: Any) -> None:
     broken = await queue.owner.open(queue.name, url=url(proxy), timeout=TIMEOUT)
     await broken.publish("g", 0)
     proxy.break_next(f"{queue.name}_messages".encode(), moment)
@@ -117,7 +118,7 @@ async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Any, proxy: Pro
         await broken.publish("g", 1)
 
 
-async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(queue: Any, proxy: Proxy) -> None:
+async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(queue: Queue, proxy: Proxy) -> None:
     """pymongo looks at connections that were idle for more than a second."""
     idle = await queue.owner.open(queue.name, url=url(proxy), timeout=10)
     await idle.publish("g", 0)
@@ -146,7 +147,7 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("silent", [False, True], ids=["answering", "silent"])
 async def test_a_transport_that_was_never_closed_lets_its_process_end_at_once(
-    queue: Any, proxy: Proxy, silent: bool
+    queue: Queue, proxy: Proxy, silent: bool
 ) -> None:
     arguments = [sys.executable, "-c", PROGRAM, url(proxy), queue.name, queue.twin]
     program = await asyncio.create_subprocess_exec(
@@ -162,14 +163,14 @@ async def test_a_transport_that_was_never_closed_lets_its_process_end_at_once(
     assert (program.returncode, err) == (0, b"")
 
 
-async def test_a_shorter_timeout_of_the_url_counts(queue: Any, proxy: Proxy) -> None:
+async def test_a_shorter_timeout_of_the_url_counts(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=f"{url(proxy)}&timeoutMS=300")
     proxy.silence()
     with took(0.3), pytest.raises(BackendUnavailable):
         await silenced.claim("w", 30)
 
 
-async def test_the_option_may_stand_in_the_url(queue: Any, proxy: Proxy) -> None:
+async def test_the_option_may_stand_in_the_url(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=f"{url(proxy)}&timeout=0.3")
     proxy.silence()
     with took(0.3), pytest.raises(BackendUnavailable):

@@ -28,6 +28,7 @@ from tests.harness.http_backends import (
 )
 from tests.harness.queues import in_thread
 from tests.servers import rqlite
+from tests.servers.rqlite import Cluster
 
 
 @pytest.fixture
@@ -83,14 +84,14 @@ async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured: Any, t
     assert cluster.seen == []
 
 
-async def test_tls_on_one_side_only_is_unavailable(secured: Any, twin: str, cluster: Any) -> None:
+async def test_tls_on_one_side_only_is_unavailable(secured: Any, twin: str, cluster: Cluster) -> None:
     for url in (secured[0].url.replace("rqlites", "rqlite"), cluster.url.replace("rqlite", "rqlites")):
         with pytest.raises(BackendUnavailable) as caught:
             await opened(twin, url, startup_timeout=0)
         assert "secret" not in str(caught.value)
 
 
-async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, cluster: Any, twin: str) -> None:
+async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, cluster: Cluster, twin: str) -> None:
     url = cluster.url.replace("worker:secret@", "")
     if twin == "sync":
         client: Any = requests.Session()
@@ -109,7 +110,7 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, c
     assert client.close() is None if twin == "sync" else await client.aclose() is None
 
 
-async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Any, twin: str) -> None:
+async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Cluster, twin: str) -> None:
     client = requests.Session() if twin == "sync" else httpx.AsyncClient()
     kind: Any = fairlane.RqliteTransport if twin == "sync" else fairlane.AsyncRqliteTransport
     with pytest.raises(fairlane.SchemaNotReady):
@@ -117,7 +118,7 @@ async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Any, 
 
 
 async def test_neither_proxies_nor_netrc_come_between(
-    queues: Queues, queue: Queue, cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queues: Queues, queue: Queue, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login nobody password wrong")
@@ -130,9 +131,10 @@ async def test_neither_proxies_nor_netrc_come_between(
     assert await other.drain() == [("g", 1)]
 
 
-async def test_connections_are_kept(queue: Queue, cluster: Any) -> None:
+async def test_connections_are_kept(queue: Queue, cluster: Cluster) -> None:
     """Twenty operations one after another must not open twenty connections."""
     listener = cluster._listeners[0]
+    assert listener is not None
     before = len(listener._connections)
     for number in range(20):
         await queue.publish("g", number)
@@ -153,7 +155,7 @@ async def test_the_system_finds_out_which_idle_connections_are_dead(queue: Any) 
     pool._put_conn(connection)
 
 
-async def test_close_lets_go_of_the_connections(queue: Queue, cluster: Any) -> None:
+async def test_close_lets_go_of_the_connections(queue: Queue, cluster: Cluster) -> None:
     await queue.publish("g", 1)
     before = open_files()
     await queue.close()
@@ -163,12 +165,12 @@ async def test_close_lets_go_of_the_connections(queue: Queue, cluster: Any) -> N
     assert open_files() < before
 
 
-def test_threads_share_a_transport(cluster: Any) -> None:
+def test_threads_share_a_transport(cluster: Cluster) -> None:
     """Guards against more threads than connections are kept."""
     assert_threads_share_a_transport(cluster.url, "q")
 
 
-def test_an_async_transport_moves_to_the_loop_it_is_used_in(cluster: Any) -> None:
+def test_an_async_transport_moves_to_the_loop_it_is_used_in(cluster: Cluster) -> None:
     assert_moves_to_the_loop_it_is_used_in(cluster.url, "q")
 
 
@@ -178,7 +180,7 @@ def test_making_an_async_transport_needs_no_loop() -> None:
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_a_cancelled_call_harms_no_other(queue: Queue, cluster: Any) -> None:
+async def test_a_cancelled_call_harms_no_other(queue: Queue, cluster: Cluster) -> None:
     for number in range(30):
         await queue.publish(f"g{number}", number)
     cluster.faults.slow(0.2, 60, endpoint="execute")
@@ -200,7 +202,7 @@ async def test_a_cancelled_call_harms_no_other(queue: Queue, cluster: Any) -> No
     assert Counter(group for group, _ in seen) == {**{f"g{n}": 1 for n in range(30)}, "last": 30}
 
 
-async def test_more_calls_than_connections_wait_for_their_turn(queue: Queue, cluster: Any) -> None:
+async def test_more_calls_than_connections_wait_for_their_turn(queue: Queue, cluster: Cluster) -> None:
     cluster.faults.slow(0.05, 100, endpoint="execute")
     await asyncio.gather(*(queue.publish(f"g{n}", n) for n in range(100)))
     assert sent(cluster) == 100, "a call was sent twice"
@@ -208,7 +210,7 @@ async def test_more_calls_than_connections_wait_for_their_turn(queue: Queue, clu
 
 
 async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(
-    queue: Queue, cluster: Any
+    queue: Queue, cluster: Cluster
 ) -> None:
     """A worker is busy for a while, and the node restarts: its ack must not end in doubt."""
     await queue.publish("g", 1)

@@ -24,17 +24,17 @@ from fairlane.templates import bundle_root, render
 from tests.backends.rqlite.conftest import sent
 from tests.harness import LONG, held
 from tests.servers import rqlite
-from tests.servers.rqlite import Probe, Quirks
+from tests.servers.rqlite import Cluster, Probe, Quirks
 
 SCHEMA = "select type, name, sql from sqlite_master order by type, name"
 
 
 @pytest.fixture
-def probe(cluster: Any) -> Any:
+def probe(cluster: Cluster) -> Any:
     return Probe(cluster.urls[0], auth="worker:secret")
 
 
-def target_of(cluster: Any, queue: str = "q", **options: Any) -> RqliteTarget:
+def target_of(cluster: Cluster, queue: str = "q", **options: Any) -> RqliteTarget:
     target = Settings(cluster.url, Choices(queue, **options)).target()
     assert isinstance(target, RqliteTarget)
     return target
@@ -52,14 +52,14 @@ def apply(target: Any, revision: str = "0001", found: Any = None) -> None:
     target.apply(scripts(), revision, serves=revision, stamp=False)
 
 
-def works(cluster: Any, queue: str = "q") -> Any:
+def works(cluster: Cluster, queue: str = "q") -> Any:
     with connect(cluster.url, queue) as transport:
         transport.publish("g", 1)
         transport.ack(held(transport.claim("w", LONG)))
         return transport.inspect.queue().messages == 0
 
 
-def test_a_step_is_one_transaction_that_returns_no_rows(cluster: Any) -> None:
+def test_a_step_is_one_transaction_that_returns_no_rows(cluster: Cluster) -> None:
     migrate.upgrade(cluster.url, queue="q")
     (step,) = [seen for seen in cluster.seen if seen.path == "/db/execute"]
     assert step.params == {"transaction": "", "redirect": ""}
@@ -68,7 +68,7 @@ def test_a_step_is_one_transaction_that_returns_no_rows(cluster: Any) -> None:
     assert works(cluster)
 
 
-def test_migrating_again_writes_nothing(cluster: Any, probe: Any) -> None:
+def test_migrating_again_writes_nothing(cluster: Cluster, probe: Any) -> None:
     migrate.upgrade(cluster.url, queue="q")
     before = probe.query(SCHEMA).values
     cluster.forget_seen()
@@ -77,7 +77,7 @@ def test_migrating_again_writes_nothing(cluster: Any, probe: Any) -> None:
     assert probe.query(SCHEMA).values == before
 
 
-def test_up_down_up_leaves_nothing_and_makes_the_same(cluster: Any, probe: Any) -> None:
+def test_up_down_up_leaves_nothing_and_makes_the_same(cluster: Cluster, probe: Any) -> None:
     migrate.upgrade(cluster.url, queue="other")
     alone = probe.query(SCHEMA).values
     migrate.upgrade(cluster.url, queue="q")
@@ -90,7 +90,7 @@ def test_up_down_up_leaves_nothing_and_makes_the_same(cluster: Any, probe: Any) 
     assert works(cluster)
 
 
-def test_no_clock_is_frozen_in_the_layout(cluster: Any, probe: Any) -> None:
+def test_no_clock_is_frozen_in_the_layout(cluster: Cluster, probe: Any) -> None:
     """rqlite would write the time of the migration into triggers, defaults and views for ever."""
     migrate.upgrade(cluster.url, queue="q", head_start=0)
     texts = [row[2] for row in probe.query(SCHEMA).values if row[2]]
@@ -105,7 +105,7 @@ def test_no_clock_is_frozen_in_the_layout(cluster: Any, probe: Any) -> None:
         assert transport.claim("w", LONG) is not None
 
 
-def test_followers_have_the_same_layout_and_the_same_messages(cluster: Any) -> None:
+def test_followers_have_the_same_layout_and_the_same_messages(cluster: Cluster) -> None:
     """Statements are replicated, not data: none may come out differently on another node."""
     migrate.upgrade(cluster.url, queue="q")
     with connect(cluster.url, "q") as transport:
@@ -140,7 +140,7 @@ every_fault = pytest.mark.parametrize("fault", FAULTS)
 
 
 @every_fault
-def test_upgrade_survives(cluster: Any, fault: Any) -> None:
+def test_upgrade_survives(cluster: Cluster, fault: Any) -> None:
     FAULTS[fault](cluster)
     migrate.upgrade(cluster.url, queue="q")
     assert cluster.faults.pending == 0
@@ -149,7 +149,7 @@ def test_upgrade_survives(cluster: Any, fault: Any) -> None:
 
 
 @every_fault
-def test_downgrade_survives(cluster: Any, fault: Any) -> None:
+def test_downgrade_survives(cluster: Cluster, fault: Any) -> None:
     migrate.upgrade(cluster.url, queue="q")
     FAULTS[fault](cluster)
     migrate.downgrade(cluster.url, queue="q", revision="base")
@@ -177,7 +177,7 @@ def test_a_step_that_fails_in_the_middle_leaves_nothing(quirk: Any) -> None:
         assert works(cluster)
 
 
-def test_eight_migrations_at_once_all_succeed(cluster: Any) -> None:
+def test_eight_migrations_at_once_all_succeed(cluster: Cluster) -> None:
     """Targets as eight processes have them: all have read "nothing there" before any of them writes."""
     targets = [target_of(cluster) for _ in range(8)]
     assert {target.read() for target in targets} == {None}
@@ -194,14 +194,14 @@ def test_eight_migrations_at_once_all_succeed(cluster: Any) -> None:
 DROP = render("schema/sqlite/0001_queue.down.sql.j2", queue="q", dialect="rqlite")
 
 
-def test_eight_processes_at_once_all_succeed(cluster: Any) -> None:
+def test_eight_processes_at_once_all_succeed(cluster: Cluster) -> None:
     code = "import sys; from fairlane import migrate; migrate.upgrade(sys.argv[1], queue='q')"
     running = [subprocess.Popen([sys.executable, "-c", code, cluster.url]) for _ in range(8)]
     assert [process.wait(60) for process in running] == [0] * 8
     assert works(cluster)
 
 
-def test_a_step_that_comes_after_another_of_its_kind_is_done_already(cluster: Any) -> None:
+def test_a_step_that_comes_after_another_of_its_kind_is_done_already(cluster: Cluster) -> None:
     late, quick = target_of(cluster), target_of(cluster)
     assert late.read() is None
     apply(quick)
@@ -211,7 +211,7 @@ def test_a_step_that_comes_after_another_of_its_kind_is_done_already(cluster: An
         assert held(transport.claim("w", LONG)).event == "kept"
 
 
-def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster: Any, probe: Any) -> None:
+def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster: Cluster, probe: Any) -> None:
     """A downgrade meets an upgrade: whoever is late says so, and changes nothing."""
     late, quick = target_of(cluster), target_of(cluster)
     apply(quick)
@@ -228,7 +228,7 @@ def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster:
     assert probe.query(SCHEMA).values == []
 
 
-def alembic(cluster: Any, command: Any, *arguments: Any, **flags: Any) -> Any:
+def alembic(cluster: Cluster, command: Any, *arguments: Any, **flags: Any) -> Any:
     """Run one of Alembic's commands; returns what it printed."""
     output = StringIO()
     config = Config(str(bundle_root() / "alembic.ini"), stdout=output)
@@ -237,7 +237,7 @@ def alembic(cluster: Any, command: Any, *arguments: Any, **flags: Any) -> Any:
     return output.getvalue()
 
 
-def test_every_alembic_command_works(cluster: Any) -> None:
+def test_every_alembic_command_works(cluster: Cluster) -> None:
     assert "0001" not in alembic(cluster, "current")
     alembic(cluster, "upgrade", "+1")
     assert "0001 (head)" in alembic(cluster, "current")
@@ -259,7 +259,7 @@ def test_every_alembic_command_works(cluster: Any) -> None:
     alembic(cluster, "downgrade", "base")
 
 
-def test_a_stamp_without_a_queue_is_taken_back_without_a_trace(cluster: Any) -> None:
+def test_a_stamp_without_a_queue_is_taken_back_without_a_trace(cluster: Cluster) -> None:
     alembic(cluster, "stamp", "head")
     assert "0001" in alembic(cluster, "current")
     assert migrate.status(cluster.url, queue="q").found is None
@@ -268,7 +268,7 @@ def test_a_stamp_without_a_queue_is_taken_back_without_a_trace(cluster: Any) -> 
     assert works(cluster)
 
 
-def test_looking_writes_nothing(cluster: Any, probe: Any) -> None:
+def test_looking_writes_nothing(cluster: Cluster, probe: Any) -> None:
     for command in ("current", "history"):
         alembic(cluster, command)
     migrate.status(cluster.url, queue="q")
@@ -286,7 +286,7 @@ def all_of_it(probe: Any) -> Any:
     ]
 
 
-def test_offline_makes_the_same_as_online(cluster: Any, probe: Any) -> None:
+def test_offline_makes_the_same_as_online(cluster: Cluster, probe: Any) -> None:
     """What a DBA would send, by hand or with the curl command around it."""
     migrate.upgrade(cluster.url, queue="q")
     online = all_of_it(probe)
@@ -304,7 +304,7 @@ def test_offline_makes_the_same_as_online(cluster: Any, probe: Any) -> None:
     assert probe.query(SCHEMA).values == []
 
 
-def test_the_offline_script_runs_in_a_shell(cluster: Any) -> None:
+def test_the_offline_script_runs_in_a_shell(cluster: Cluster) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
     cluster.change_leader(1)
@@ -319,7 +319,7 @@ def test_the_offline_script_runs_in_a_shell(cluster: Any) -> None:
     assert wrong.returncode != 0
 
 
-def test_what_is_wrong_with_the_server_is_a_typed_error(cluster: Any) -> None:
+def test_what_is_wrong_with_the_server_is_a_typed_error(cluster: Cluster) -> None:
     with pytest.raises(AuthenticationFailed):
         migrate.upgrade(cluster.url.replace("secret", "wrong"), queue="q")
     cluster.lose_leader(0.3)

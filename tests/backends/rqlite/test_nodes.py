@@ -17,12 +17,12 @@ from tests.backends.rqlite.conftest import posts
 from tests.harness import LONG, Queue, Queues, held
 from tests.harness.queues import in_thread
 from tests.servers import rqlite
-from tests.servers.rqlite import rewrite
+from tests.servers.rqlite import Cluster, rewrite
 
 LATER = 0.4
 
 
-def url_of(cluster: Any, *indexes: Any) -> str:
+def url_of(cluster: Cluster, *indexes: Any) -> str:
     hosts = ",".join(cluster.urls[index].partition("//")[2] for index in indexes)
     return f"rqlite://worker:secret@{hosts}"
 
@@ -40,7 +40,7 @@ def after(seconds: Any, action: Any) -> None:
 
 
 @pytest.mark.parametrize("down", [0, 1, 2])
-async def test_a_node_that_is_down_is_passed_over_at_start(queues: Queues, cluster: Any, down: Any) -> None:
+async def test_a_node_that_is_down_is_passed_over_at_start(queues: Queues, cluster: Cluster, down: Any) -> None:
     name = (await queues.make()).name
     cluster.change_leader((down + 1) % 3)
     cluster.stop_node(down)
@@ -50,7 +50,7 @@ async def test_a_node_that_is_down_is_passed_over_at_start(queues: Queues, clust
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-async def test_one_address_is_enough_to_find_the_leader(queues: Queues, cluster: Any, index: Any) -> None:
+async def test_one_address_is_enough_to_find_the_leader(queues: Queues, cluster: Cluster, index: Any) -> None:
     name = (await queues.make()).name
     cluster.change_leader(2)
     queue = await queues.open(name, url=url_of(cluster, index))
@@ -59,7 +59,7 @@ async def test_one_address_is_enough_to_find_the_leader(queues: Queues, cluster:
 
 
 async def test_a_leader_found_by_redirect_is_left_for_the_known_addresses_when_it_dies(
-    queues: Queues, cluster: Any
+    queues: Queues, cluster: Cluster
 ) -> None:
     name = (await queues.make()).name
     cluster.change_leader(2)
@@ -70,10 +70,11 @@ async def test_a_leader_found_by_redirect_is_left_for_the_known_addresses_when_i
     assert await queue.drain() == [("g", 1), ("g", 2)]
 
 
-async def test_the_leader_dies_again_and_again(queue: Queue, cluster: Any) -> None:
+async def test_the_leader_dies_again_and_again(queue: Queue, cluster: Cluster) -> None:
     for number in range(4):
         await queue.publish("g", number)
         leader = cluster.leader
+        assert leader is not None
         await in_thread(cluster.stop_node, leader)
         lease = await queue.get()
         assert lease.event == number
@@ -82,7 +83,7 @@ async def test_the_leader_dies_again_and_again(queue: Queue, cluster: Any) -> No
     assert await queue.leftovers() == {}
 
 
-async def test_start_waits_for_a_leader(queues: Queues, cluster: Any) -> None:
+async def test_start_waits_for_a_leader(queues: Queues, cluster: Cluster) -> None:
     name = (await queues.make()).name
     cluster.lose_leader(LATER)
     queue = await queues.open(name)
@@ -90,17 +91,17 @@ async def test_start_waits_for_a_leader(queues: Queues, cluster: Any) -> None:
     assert await queue.drain() == [("g", 1)]
 
 
-async def test_start_waits_for_nodes_that_are_not_up_yet(queues: Queues, cluster: Any) -> None:
+async def test_start_waits_for_nodes_that_are_not_up_yet(queues: Queues, cluster: Cluster) -> None:
     name = (await queues.make()).name
     for index in range(3):
         cluster.stop_node(index)
-    after(LATER, lambda: [cluster.start_node(index) for index in range(3)])
+    after(LATER, lambda: list(map(cluster.start_node, range(3))))
     queue = await queues.open(name)
     await queue.publish("g", 1)
     assert await queue.drain() == [("g", 1)]
 
 
-async def test_start_gives_up_in_time_if_nobody_leads(queues: Queues, cluster: Any) -> None:
+async def test_start_gives_up_in_time_if_nobody_leads(queues: Queues, cluster: Cluster) -> None:
     name = (await queues.make()).name
     cluster.lose_leader()
     began = time.monotonic()
@@ -111,7 +112,7 @@ async def test_start_gives_up_in_time_if_nobody_leads(queues: Queues, cluster: A
     assert "secret" not in str(caught.value) + repr(caught.value.__cause__)
 
 
-async def test_start_gives_up_in_time_if_nothing_is_there(queues: Queues, cluster: Any) -> None:
+async def test_start_gives_up_in_time_if_nothing_is_there(queues: Queues, cluster: Cluster) -> None:
     name = (await queues.make()).name
     for index in range(3):
         cluster.stop_node(index)
@@ -128,7 +129,9 @@ async def test_a_name_that_does_not_exist_is_unavailable(twin: str) -> None:
         await connect(twin, "rqlite://nowhere.invalid", startup_timeout=0)
 
 
-async def test_operations_wait_for_an_election_and_give_up_in_time(queues: Queues, queue: Queue, cluster: Any) -> None:
+async def test_operations_wait_for_an_election_and_give_up_in_time(
+    queues: Queues, queue: Queue, cluster: Cluster
+) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     hasty = await queue.another(retry_seconds=0.5)
@@ -150,7 +153,9 @@ async def test_operations_wait_for_an_election_and_give_up_in_time(queues: Queue
     assert await queue.leftovers() == {}
 
 
-async def test_without_retries_every_address_is_still_asked_once(queues: Queues, queue: Queue, cluster: Any) -> None:
+async def test_without_retries_every_address_is_still_asked_once(
+    queues: Queues, queue: Queue, cluster: Cluster
+) -> None:
     name = queue.name
     cluster.change_leader(2)
     cluster.stop_node(0)
@@ -161,7 +166,7 @@ async def test_without_retries_every_address_is_still_asked_once(queues: Queues,
         await hasty.publish("g", 2)
 
 
-async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cluster: Any) -> None:
+async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cluster: Cluster) -> None:
     """It takes requests, and says nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         url = url_of(cluster, 1).replace("@", f"@127.0.0.1:{silent.getsockname()[1]},")
@@ -171,7 +176,9 @@ async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cl
         assert posts(cluster) == [(0, "/db/execute")], "found out at start, and remembered"
 
 
-async def test_a_wrong_password_is_not_a_matter_of_time(queues: Queues, queue: Queue, cluster: Any, twin: str) -> None:
+async def test_a_wrong_password_is_not_a_matter_of_time(
+    queues: Queues, queue: Queue, cluster: Cluster, twin: str
+) -> None:
     url = cluster.url.replace("secret", "wrong-one")
     cluster.lose_leader(LATER)
     began = time.monotonic()
@@ -217,7 +224,9 @@ async def test_any_password_works(twin: str, password: Any) -> None:
         await use(await connect(twin, cluster.url), twin)
 
 
-async def test_a_queue_that_is_not_there_is_not_ready(queues: Queues, queue: Queue, cluster: Any, twin: str) -> None:
+async def test_a_queue_that_is_not_there_is_not_ready(
+    queues: Queues, queue: Queue, cluster: Cluster, twin: str
+) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         await connect(twin, cluster.url, "missing")
     assert (caught.value.queue, caught.value.found) == ("missing", None)
@@ -242,7 +251,7 @@ async def publish_and_claim(queue: Queue) -> Any:
     return await queue.get()
 
 
-async def test_many_callers_share_what_is_known_of_the_nodes(queue: Queue, cluster: Any) -> None:
+async def test_many_callers_share_what_is_known_of_the_nodes(queue: Queue, cluster: Cluster) -> None:
     """A leader dies under all of them at once."""
     await asyncio.gather(*(queue.publish(f"g{n}", n) for n in range(20)))
     await in_thread(cluster.stop_node, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
@@ -11,9 +9,10 @@ from tests.backends.rqlite.conftest import posts
 from tests.harness import LONG, Queue
 from tests.harness.kits.rqlite import RqliteKit
 from tests.harness.queues import in_thread
+from tests.servers.rqlite import Cluster
 
 
-async def test_a_cycle_of_claim_and_ack_is_two_posts(queue: Queue, cluster: Any) -> None:
+async def test_a_cycle_of_claim_and_ack_is_two_posts(queue: Queue, cluster: Cluster) -> None:
     for number in range(5):
         await queue.publish("g", number)
     assert posts(cluster) == [(0, "/db/execute")] * 5
@@ -23,7 +22,7 @@ async def test_a_cycle_of_claim_and_ack_is_two_posts(queue: Queue, cluster: Any)
     assert posts(cluster) == [(0, "/db/execute")] * 10
 
 
-async def test_every_operation_is_one_post(queue: Queue, cluster: Any) -> None:
+async def test_every_operation_is_one_post(queue: Queue, cluster: Cluster) -> None:
     await queue.publish("g", 1, 3, dedup_id="d")
     lease = await queue.get("w", LONG, 2)
     await queue.extend(lease, LONG)
@@ -38,7 +37,7 @@ async def test_every_operation_is_one_post(queue: Queue, cluster: Any) -> None:
 
 
 async def test_followers_are_told_to_redirect_and_inspection_reads_what_is_committed(
-    queue: Queue, cluster: Any
+    queue: Queue, cluster: Cluster
 ) -> None:
     await queue.publish("g", 1)
     await queue.groups()
@@ -48,7 +47,7 @@ async def test_followers_are_told_to_redirect_and_inspection_reads_what_is_commi
     assert write.method == read.method == "POST"
 
 
-async def test_the_leader_is_found_once_and_remembered(queue: Queue, cluster: Any) -> None:
+async def test_the_leader_is_found_once_and_remembered(queue: Queue, cluster: Cluster) -> None:
     cluster.change_leader(2)
     for number in range(3):
         await queue.publish("g", number)
@@ -56,7 +55,7 @@ async def test_the_leader_is_found_once_and_remembered(queue: Queue, cluster: An
     assert [event for _, event in await queue.drain()] == [0, 1, 2]
 
 
-async def test_what_one_caller_finds_out_counts_for_the_next(queue: Queue, cluster: Any) -> None:
+async def test_what_one_caller_finds_out_counts_for_the_next(queue: Queue, cluster: Cluster) -> None:
     """The node is a matter of the transport, not of the call."""
     cluster.change_leader(1)
     await queue.groups()
@@ -65,7 +64,9 @@ async def test_what_one_caller_finds_out_counts_for_the_next(queue: Queue, clust
     assert posts(cluster) == [(1, "/db/execute")]
 
 
-async def test_every_publish_has_a_dedup_id_and_shows_only_those_that_callers_gave(queue: Queue, cluster: Any) -> None:
+async def test_every_publish_has_a_dedup_id_and_shows_only_those_that_callers_gave(
+    queue: Queue, cluster: Cluster
+) -> None:
     await queue.publish("g", 1)
     await queue.publish("g", 2, dedup_id="mine")
     ids = [dict(seen.statements[-1].parameters)["p_dedup_id"] for seen in cluster.seen]

@@ -16,6 +16,7 @@ import pytest
 from fairlane import BackendUnavailable, LeaseLost
 from tests.harness import LONG, Queue
 from tests.harness.queues import in_thread
+from tests.servers.rqlite import Cluster
 
 pytestmark = pytest.mark.promise(1, 2, 3, 9)
 
@@ -95,9 +96,9 @@ async def work(queue: Queue, ledger: Any, name: str, total: Any) -> None:
             ledger.finished.append(lease.event)
 
 
-async def trouble(cluster: Any, over: Any) -> None:
+async def trouble(cluster: Cluster, over: Any) -> None:
     chance = random.Random(4)
-    anywhere = {"endpoint": "execute"}
+    anywhere: dict[str, Any] = {"endpoint": "execute"}
     while not over.is_set():
         kind = chance.choice(["drop", "refuse", "raft", "applied", "slow", "proxy", "change", "lose", "stop"])
         if kind == "drop":
@@ -124,7 +125,7 @@ async def trouble(cluster: Any, over: Any) -> None:
             await asyncio.wait_for(over.wait(), 0.05)
 
 
-async def test_a_storm_loses_doubles_and_reorders_nothing(queue: Queue, cluster: Any) -> None:
+async def test_a_storm_loses_doubles_and_reorders_nothing(queue: Queue, cluster: Cluster) -> None:
     ledger, over = Ledger(), asyncio.Event()
     total = PUBLISHERS * EACH
     storm = asyncio.ensure_future(trouble(cluster, over))

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fairlane import QueueDamaged, migrate
 from tests.backends.shared.breakable import servers
+from tests.harness import Queue
+from tests.harness.kits.libsql import LibsqlKit
+from tests.harness.kits.rqlite import RqliteKit
 from tests.harness.queues import in_thread
 
 
-async def by_hand(queue: Any, statement: str) -> None:
+async def by_hand(queue: Queue, statement: str) -> None:
+    assert isinstance(queue.kit, LibsqlKit | RqliteKit)
     await in_thread(queue.kit.send, queue.name, [(statement.replace("q_", f"{queue.name}_"), {})])
 
 
-async def mended(queue: Any) -> None:
+async def mended(queue: Queue) -> None:
     await in_thread(migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
 
 
 @pytest.mark.parametrize("head", ["99", "null", "'x'"])
 @servers()
-async def test_a_head_that_is_no_message_stops_no_other_group(queue: Any, head: str) -> None:
+async def test_a_head_that_is_no_message_stops_no_other_group(queue: Queue, head: str) -> None:
     for number in range(2):
         await queue.publish("damaged", number)
         await queue.publish("whole", number)
@@ -35,7 +37,7 @@ async def test_a_head_that_is_no_message_stops_no_other_group(queue: Any, head: 
 
 
 @servers()
-async def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(queue: Any) -> None:
+async def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(queue: Queue) -> None:
     for number in range(3):
         await queue.publish("g", number)
     await by_hand(queue, "delete from q_groups")
@@ -52,7 +54,7 @@ async def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_orde
     ],
 )
 @servers()
-async def test_a_publish_without_a_next_seq_names_the_setting(queue: Any, damage: str) -> None:
+async def test_a_publish_without_a_next_seq_names_the_setting(queue: Queue, damage: str) -> None:
     seq = await queue.publish("g", 0)
     await by_hand(queue, damage)
     with pytest.raises(QueueDamaged, match="last_seq"):

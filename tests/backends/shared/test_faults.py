@@ -16,14 +16,15 @@ import pytest
 from fairlane import BackendUnavailable, LeaseLost
 from fairlane.backends.shared.retry import Unanswered
 from fairlane.backends.shared.sent_twice import FINISHED
-from tests.backends.shared.breakable import SLOW, faults, servers
-from tests.harness import LONG, SHORT, eventually
+from tests.backends.shared.breakable import SLOW, Fault, faults, servers
+from tests.harness import LONG, SHORT, Queue, eventually
 from tests.harness.queues import in_thread
+from tests.harness.scene import Scene
 
 pytestmark = pytest.mark.promise(9)
 
 
-async def break_it(scene: Any, fault: Any) -> Any:
+async def break_it(scene: Scene, fault: Fault) -> Any:
     """Arrange the fault for the next write, and get the moment when it must be over."""
     await in_thread(fault.happen, scene.server)
     return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault.kind == "late" else 0.0)
@@ -34,7 +35,7 @@ async def until(moment: Any) -> None:
 
 
 @faults()
-async def test_publish(scene: Any, fault: Any) -> None:
+async def test_publish(scene: Scene, fault: Fault) -> None:
     over = await break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
     assert scene.server.pending == 0
@@ -46,7 +47,7 @@ async def test_publish(scene: Any, fault: Any) -> None:
 
 
 @faults()
-async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Any, fault: Any) -> None:
+async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Scene, fault: Fault) -> None:
     first = await scene.queue.publish("g", "D", dedup_id="d")
     over = await break_it(scene, fault)
     assert await scene.queue.publish("other", "again", dedup_id="d") == first
@@ -56,7 +57,7 @@ async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Any, fault: Any
 
 
 @faults()
-async def test_claim_is_one_lease(scene: Any, fault: Any) -> None:
+async def test_claim_is_one_lease(scene: Scene, fault: Fault) -> None:
     await scene.queue.publish("free", 1)
     over = await break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
@@ -71,7 +72,7 @@ async def test_claim_is_one_lease(scene: Any, fault: Any) -> None:
 
 
 @faults()
-async def test_claim_of_the_last_free_group_is_no_false_none(scene: Any, fault: Any) -> None:
+async def test_claim_of_the_last_free_group_is_no_false_none(scene: Scene, fault: Fault) -> None:
     """Applied once, its second try must find its own lease, and not say that nothing is left."""
     await scene.queue.nack(scene.mine)
     over = await break_it(scene, fault)
@@ -85,7 +86,7 @@ async def test_claim_of_the_last_free_group_is_no_false_none(scene: Any, fault: 
 
 
 @faults()
-async def test_claim_of_nothing(scene: Any, fault: Any) -> None:
+async def test_claim_of_nothing(scene: Scene, fault: Fault) -> None:
     over = await break_it(scene, fault)
     assert await scene.queue.claim("me", LONG) is None
     await until(over)
@@ -94,7 +95,7 @@ async def test_claim_of_nothing(scene: Any, fault: Any) -> None:
 
 
 @faults()
-async def test_extend(scene: Any, fault: Any) -> None:
+async def test_extend(scene: Scene, fault: Fault) -> None:
     """Its end counts from the moment when it was carried out last, which the answer tells."""
     over = await break_it(scene, fault)
     longer = await scene.queue.extend(scene.mine, 2 * LONG)
@@ -116,7 +117,7 @@ FENCED: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
 fenced = pytest.mark.parametrize("operation", FENCED)
 
 
-async def finished(scene: Any, operation: Any, rest: Any) -> None:
+async def finished(scene: Scene, operation: Any, rest: Any) -> None:
     """Wait until `g` is claimable again, and compare."""
     if operation == "park":
         await scene.queue.unparked("g")
@@ -125,7 +126,7 @@ async def finished(scene: Any, operation: Any, rest: Any) -> None:
 
 @fenced
 @faults("certain")
-async def test_ack_and_nack_survive_what_is_certain(scene: Any, fault: Any, operation: Any) -> None:
+async def test_ack_and_nack_survive_what_is_certain(scene: Scene, fault: Fault, operation: Any) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     await call(scene.queue, scene.mine)
@@ -136,7 +137,7 @@ async def test_ack_and_nack_survive_what_is_certain(scene: Any, fault: Any, oper
 @fenced
 @faults("applied")
 async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(
-    scene: Any, fault: Any, operation: Any
+    scene: Scene, fault: Fault, operation: Any
 ) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
@@ -151,7 +152,7 @@ async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(
 
 @fenced
 @faults("not applied")
-async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Any, fault: Any, operation: Any) -> None:
+async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Scene, fault: Fault, operation: Any) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     with pytest.raises(BackendUnavailable, match="not known"):
@@ -164,7 +165,9 @@ async def test_ack_and_nack_may_be_repeated_by_the_caller(scene: Any, fault: Any
 
 @fenced
 @faults("twice")
-async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene: Any, fault: Any, operation: Any) -> None:
+async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(
+    scene: Scene, fault: Fault, operation: Any
+) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     with pytest.raises(LeaseLost):
@@ -174,7 +177,9 @@ async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(scene: Any,
 
 @fenced
 @faults("late")
-async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: Any, fault: Any, operation: Any) -> None:
+async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(
+    scene: Scene, fault: Fault, operation: Any
+) -> None:
     """The lease has run out and the message is somebody else's by the time that the request is applied."""
     call, _ = FENCED[operation]
     other = await scene.queue.another()
@@ -195,7 +200,7 @@ async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(scene: A
 
 @faults("late")
 async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(
-    scene: Any, fault: Any
+    scene: Scene, fault: Fault
 ) -> None:
     """It comes back by itself, like any lease that nobody received; nothing is skipped."""
     await scene.queue.nack(scene.mine)
@@ -215,7 +220,7 @@ async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_
 @pytest.mark.parametrize("refilled", [False, True])
 @servers()
 async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
-    queue: Any, server: Any, dedup_id: Any, refilled: Any
+    queue: Queue, server: Any, dedup_id: Any, refilled: Any
 ) -> None:
     """The second try comes late: the message was claimed and acked, and perhaps the id is in use again."""
     program = queue.transport._operations.core.publish("g", '"A"', 0, dedup_id)
@@ -240,7 +245,7 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
 
 
 @servers()
-async def test_any_number_of_lost_answers_and_refusals_is_survived_within_the_deadline(scene: Any) -> None:
+async def test_any_number_of_lost_answers_and_refusals_is_survived_within_the_deadline(scene: Scene) -> None:
     scene.server.lose_answers(4)
     await scene.queue.publish("g", "D")
     scene.server.lose_answers(4)
@@ -252,7 +257,7 @@ async def test_any_number_of_lost_answers_and_refusals_is_survived_within_the_de
 
 
 @servers()
-async def test_the_deadline_ends_with_what_is_known(queues: Any, scene: Any) -> None:
+async def test_the_deadline_ends_with_what_is_known(queues: Any, scene: Scene) -> None:
     """First lost, then only refused: the error must not say that nothing was changed."""
     hasty = await queues.open(scene.queue.name, url=scene.server.url, retry_seconds=0.5)
     scene.server.lose_answers()

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane import Lease
 from tests.backends.shared.breakable import servers
-from tests.harness import LONG, eventually
+from tests.harness import LONG, Queue, eventually, held
 from tests.harness.queues import in_thread
 
 SHORT = 0.6
@@ -18,11 +18,11 @@ WAIT = 1.2
 
 @pytest.mark.parametrize("after", [False, True], ids=["for its turn", "for its answer"])
 @servers()
-async def test_a_claim_that_waited_comes_back_with_a_lease_that_runs(queue: Any, server: Any, after: bool) -> None:
+async def test_a_claim_that_waited_comes_back_with_a_lease_that_runs(queue: Queue, server: Any, after: bool) -> None:
     """Guards against a worker that handles a message which is claimable again when it begins."""
     await queue.publish("g", 1)
     server.delay(WAIT, after=after)
-    lease: Lease[Any] = await queue.claim("w", SHORT)
+    lease = await queue.get("w", SHORT)
     assert server.pending == 0
     assert (lease.expires_at - await in_thread(queue.kit.now, queue.name)).total_seconds() > SHORT / 3
     assert lease.attempts == 1
@@ -31,21 +31,21 @@ async def test_a_claim_that_waited_comes_back_with_a_lease_that_runs(queue: Any,
 
 
 @servers()
-async def test_a_claim_whose_lease_was_over_and_taken_gets_another_message(queue: Any, server: Any) -> None:
+async def test_a_claim_whose_lease_was_over_and_taken_gets_another_message(queue: Queue, server: Any) -> None:
     await queue.publish("first", 1)
     await queue.publish("second", 2)
     other = await queue.another()
     server.delay(WAIT, after=True)
     late = asyncio.ensure_future(queue.claim("w", SHORT))
     await eventually(lambda: not server.pending)
-    held = await eventually(lambda: _claimed(other, "first"))
-    lease = await late
-    assert (held.group_id, lease.group_id) == ("first", "second")
-    await queue.ack(held)
+    taken = await eventually(lambda: _claimed(other, "first"))
+    lease = held(await late)
+    assert (taken.group_id, lease.group_id) == ("first", "second")
+    await queue.ack(taken)
     await queue.ack(lease)
 
 
-async def _claimed(queue: Any, group_id: str) -> Lease[Any] | None:
+async def _claimed(queue: Queue, group_id: str) -> Lease[Any] | None:
     """Claim, and put back what is not of this group."""
     lease: Lease[Any] | None = await queue.claim("other", LONG)
     if lease is not None and lease.group_id != group_id:

@@ -13,7 +13,7 @@ import pytest
 import fairlane
 from fairlane import BackendUnavailable
 from tests.backends.shared.breakable import backends, behind_a_proxy
-from tests.harness import LONG, Queues, eventually
+from tests.harness import LONG, Queue, Queues, eventually
 from tests.harness.queues import in_thread
 
 TIMEOUT = 3.0
@@ -64,7 +64,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @backends()
-async def test_every_call_on_a_silent_server_ends_within_the_timeout(queue: Any, behind: Any, call: Any) -> None:
+async def test_every_call_on_a_silent_server_ends_within_the_timeout(queue: Queue, behind: Any, call: Any) -> None:
     """Guards against a worker that waits for ever for a server that keeps the connection open and says nothing."""
     await queue.publish("g", 1)
     lease = await queue.get()
@@ -76,7 +76,7 @@ async def test_every_call_on_a_silent_server_ends_within_the_timeout(queue: Any,
 
 
 @backends()
-async def test_a_call_after_the_silence_works_again(queue: Any, behind: Any) -> None:
+async def test_a_call_after_the_silence_works_again(queue: Queue, behind: Any) -> None:
     behind.proxy.silence()
     with pytest.raises(BackendUnavailable):
         await queue.publish("g", 1, dedup_id="d")
@@ -86,7 +86,7 @@ async def test_a_call_after_the_silence_works_again(queue: Any, behind: Any) -> 
 
 
 @backends()
-async def test_many_calls_at_once_end_within_the_timeout_too(queue: Any, behind: Any) -> None:
+async def test_many_calls_at_once_end_within_the_timeout_too(queue: Queue, behind: Any) -> None:
     """Those that wait for others of the same transport have a timeout of their own."""
     behind.proxy.silence()
     watch = Stopwatch()
@@ -97,7 +97,7 @@ async def test_many_calls_at_once_end_within_the_timeout_too(queue: Any, behind:
 
 @backends()
 async def test_connecting_to_a_silent_server_ends_within_the_startup_timeout(
-    queue: Any, behind: Any, twin: Any
+    queue: Queue, behind: Any, twin: Any
 ) -> None:
     behind.proxy.silence()
     watch = Stopwatch()
@@ -112,7 +112,7 @@ async def test_connecting_to_a_silent_server_ends_within_the_startup_timeout(
 
 
 @backends()
-async def test_close_does_not_wait_for_a_silent_server(queues: Any, queue: Any, behind: Any) -> None:
+async def test_close_does_not_wait_for_a_silent_server(queues: Any, queue: Queue, behind: Any) -> None:
     other = await queues.open(queue.name, url=behind.url)
     await other.publish("g", 1)
     behind.proxy.silence()
@@ -122,7 +122,7 @@ async def test_close_does_not_wait_for_a_silent_server(queues: Any, queue: Any, 
 
 
 @backends("async")
-async def test_a_cancelled_call_ends_at_once(queues: Any, queue: Any, behind: Any) -> None:
+async def test_a_cancelled_call_ends_at_once(queues: Any, queue: Queue, behind: Any) -> None:
     patient = await queues.open(queue.name, url=behind.url)
     await patient.publish("g", 1)
     behind.proxy.silence()
@@ -183,7 +183,7 @@ def began():
 @pytest.mark.parametrize("program", SILENT_PROGRAMS)
 @backends("sync")
 async def test_a_process_ends_at_once_and_says_nothing_whatever_the_server_does(
-    queue: Any, behind: Any, program: Any
+    queue: Queue, behind: Any, program: Any
 ) -> None:
     command = [sys.executable, "-c", PROLOGUE + SILENT_PROGRAMS[program], behind.url, queue.name]
 
@@ -212,7 +212,7 @@ async def test_a_process_ends_at_once_and_says_nothing_whatever_the_server_does(
 @pytest.mark.parametrize("idle", ["the loop runs", "the loop is blocked"])
 @backends()
 async def test_a_connection_that_was_closed_while_idle_is_replaced_without_an_error(
-    queues: Any, queue: Any, behind: Any, reset: Any, idle: Any
+    queues: Any, queue: Queue, behind: Any, reset: Any, idle: Any
 ) -> None:
     """An ack that may have been carried out is not sent again: so a dead connection must be found out before."""
     queue = await queues.open(queue.name, url=behind.url)
@@ -230,7 +230,7 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced_without_an_er
 
 
 @backends()
-async def test_a_refused_connection_says_that_nothing_was_changed(queue: Any, behind: Any) -> None:
+async def test_a_refused_connection_says_that_nothing_was_changed(queue: Queue, behind: Any) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     hasty = await queue.another(url=behind.url, timeout=TIMEOUT, retry_seconds=0.2)

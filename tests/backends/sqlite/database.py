@@ -28,12 +28,13 @@ def install(connection: sqlite3.Connection, dialect: str, head_start: str = "1",
 
 
 class Database:
-    """One queue, called as the executors call it. Time stands still until `now` is set; None lets it run."""
+    """One queue, called as the executors call it. Time stands still until `now` is set, unless it `runs`."""
 
     def __init__(self, dialect: str, head_start: str = "1", path: str = ":memory:") -> None:
         self.dialect = dialect
         self.tick = TICK[dialect]
-        self.now: int | None = NOON
+        self.now = NOON
+        self.runs = False
         self.connection = sqlite3.connect(path, isolation_level=None)
         self.wall = sqlite3.connect(":memory:")
         self.connection.create_function("julianday", 1, self._julianday)
@@ -41,7 +42,7 @@ class Database:
         install(self.connection, dialect, head_start)
 
     def _julianday(self, _now: str = "now") -> float:
-        if self.now is None:
+        if self.runs:
             day: float = self.wall.execute("select julianday('now')").fetchone()[0]
             return day
         return self.now / 86_400_000_000 + 2440587.5

@@ -13,7 +13,7 @@ from tests.backends.sqlite.database import OPERATIONS, Database, text_of
 
 
 @pytest.fixture(params=["fresh", "analysed", "stale"])
-def filled(request: Any, db: Any) -> Any:
+def filled(request: Any, db: Database) -> Any:
     """A queue with and without statistics; the stale ones are of a time when there was next to nothing in it."""
     if request.param == "stale":
         db.publish("only", priority=4)
@@ -62,7 +62,7 @@ def steps_of(db: Database, act: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("statistics", ["none", "good", "stale"])
 @pytest.mark.parametrize("crowd", ["ready", "parked", "leased", "low"])
-def test_the_cost_does_not_grow_with_the_queue(db: Any, crowd: Any, statistics: Any) -> None:
+def test_the_cost_does_not_grow_with_the_queue(db: Database, crowd: Any, statistics: Any) -> None:
     floor = 3 if crowd == "low" else 0
 
     def add(start: int, end: int) -> None:

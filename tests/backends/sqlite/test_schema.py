@@ -61,7 +61,7 @@ def test_the_schema_is_the_golden_one(path: Any, head_start: Any) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["libsql", "rqlite"])
-def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect: Any) -> None:
+def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect: str) -> None:
     names = {"queue": "lane_under_test", "head_start": "1", "revision": "0001", "serves": "0001"}
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         for file in FILES:

@@ -29,27 +29,27 @@ def ddl(dialect: str, head_start: str = "1") -> list[str]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 class TestOperation:
-    def test_header_lists_exactly_the_parameters(self, operation: Any, dialect: Any) -> None:
+    def test_header_lists_exactly_the_parameters(self, operation: Any, dialect: str) -> None:
         listed = re.findall(r"^--   (p_\w+)", header_of(operation, dialect), re.MULTILINE)
         assert len(listed) == len(set(listed))
         assert set(listed) == set(re.findall(r":(p_\w+)", text_of(operation, dialect)))
 
-    def test_header_says_what_comes_back(self, operation: Any, dialect: Any) -> None:
+    def test_header_says_what_comes_back(self, operation: Any, dialect: str) -> None:
         assert re.search(r"^--   (returns|changes) ", header_of(operation, dialect), re.MULTILINE)
 
-    def test_it_is_one_statement_without_comments(self, operation: Any, dialect: Any) -> None:
+    def test_it_is_one_statement_without_comments(self, operation: Any, dialect: str) -> None:
         text = text_of(operation, dialect)
         assert "--" not in text
         assert list(split_sqlite(text)) == [text]
 
-    def test_it_asks_no_clock_where_rqlite_would_rewrite_it(self, operation: Any, dialect: Any) -> None:
+    def test_it_asks_no_clock_where_rqlite_would_rewrite_it(self, operation: Any, dialect: str) -> None:
         asks = "julianday" in text_of(operation, dialect)
         assert not asks or dialect != "rqlite" or operation == "clock"
 
-    def test_it_needs_nothing_newer_than_the_oldest_sqlite(self, operation: Any, dialect: Any) -> None:
+    def test_it_needs_nothing_newer_than_the_oldest_sqlite(self, operation: Any, dialect: str) -> None:
         assert not TOO_NEW.search(text_of(operation, dialect))
 
-    def test_returning_is_where_rqlite_finds_it(self, operation: Any, dialect: Any) -> None:
+    def test_returning_is_where_rqlite_finds_it(self, operation: Any, dialect: str) -> None:
         # rqlite scans for "returning " in one line, and its parser refuses UPDATE … ORDER BY … LIMIT
         text = text_of(operation, dialect)
         writes = operation in ("publish", "claim", "extend") or (operation in ("ack", "nack") and dialect != "sqlite")
@@ -67,7 +67,7 @@ def test_all_clocks_of_a_statement_show_the_same() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("head_start", ["1", "always"])
-def test_no_default_asks_a_clock_and_where_it_would_be_frozen_no_trigger_does(dialect: Any, head_start: Any) -> None:
+def test_no_default_asks_a_clock_and_where_it_would_be_frozen_no_trigger_does(dialect: str, head_start: Any) -> None:
     """rqlite would write the time of the migration into them; there a trigger reads the time that statements bring."""
     clocks = re.compile(r"current_time|julianday|strftime|datetime\(", re.IGNORECASE)
     asking = [each for each in ddl(dialect, head_start) if clocks.search(each)]
@@ -79,7 +79,7 @@ def test_no_default_asks_a_clock_and_where_it_would_be_frozen_no_trigger_does(di
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_floor_has_its_own_text_and_index(dialect: Any) -> None:
+def test_every_floor_has_its_own_text_and_index(dialect: str) -> None:
     texts = [text_of("claim", dialect, floor=floor) for floor in range(5)]
     assert len(set(texts)) == 5
     for floor, text in enumerate(texts):
@@ -88,7 +88,7 @@ def test_every_floor_has_its_own_text_and_index(dialect: Any) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_names_are_quoted(operation: Any, dialect: Any) -> None:
+def test_names_are_quoted(operation: Any, dialect: str) -> None:
     unquoted = re.compile(r'(?<!["\w])q_\w+')
     assert not unquoted.search(text_of(operation, dialect))
     assert not [each for each in ddl(dialect) if unquoted.search(each)]

@@ -52,7 +52,7 @@ def unanswered(reason: Any, *, uncertain: Any) -> Any:
 LOST = unanswered("the answer was lost", uncertain=True)
 
 
-def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id(core: Any) -> None:
+def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id(core: SqsCore) -> None:
     script = Script(LOST, {"SequenceNumber": "9"})
     assert run(core.publish("g", "1", 0, None), script) == 9
     assert script.asked[0] == script.asked[1]
@@ -63,26 +63,26 @@ def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id
 
 
 @pytest.mark.parametrize("operation", [SqsCore.ack, lambda c, x: c.nack(x, 0), lambda c, x: c.extend(x, 30)])
-def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core: Any, operation: Any) -> None:
+def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core: SqsCore, operation: Any) -> None:
     script = Script(LOST)
     with pytest.raises(BackendUnavailable):
         run(operation(core, lease(9_999_999_999)), script)
     assert len(script.asked) == 1
 
 
-def test_what_sqs_was_too_busy_for_is_sent_again(core: Any) -> None:
+def test_what_sqs_was_too_busy_for_is_sent_again(core: SqsCore) -> None:
     script = Script(unanswered("busy", uncertain=False), {})
     run(core.ack(lease(9_999_999_999)), script)
     assert len(script.asked) == 2
 
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"])
-def test_a_receipt_that_sqs_refuses_is_a_lost_lease(core: Any, code: Any) -> None:
+def test_a_receipt_that_sqs_refuses_is_a_lost_lease(core: SqsCore, code: Any) -> None:
     with pytest.raises(LeaseLost):
         run(core.ack(lease(9_999_999_999)), Script(refused(code)))
 
 
-def test_an_extension_stops_twelve_hours_after_the_claim(core: Any) -> None:
+def test_an_extension_stops_twelve_hours_after_the_claim(core: SqsCore) -> None:
     script = Script({})
     end = int(datetime.now(UTC).timestamp()) + 100
     until = run(core.extend(lease(end), 3600), script)
@@ -91,7 +91,7 @@ def test_an_extension_stops_twelve_hours_after_the_claim(core: Any) -> None:
 
 
 @pytest.mark.parametrize("code", ["InvalidParameterValue", "InvalidAttributeValue"])
-def test_the_limit_of_a_body_is_the_servers(core: Any, code: Any) -> None:
+def test_the_limit_of_a_body_is_the_servers(core: SqsCore, code: Any) -> None:
     limit = {"Attributes": {"MaximumMessageSize": "1024"}}
     with pytest.raises(EventTooLarge) as caught:
         run(core.publish("g", "x" * 2000, 0, None), Script(refused(code), limit))
@@ -100,7 +100,7 @@ def test_the_limit_of_a_body_is_the_servers(core: Any, code: Any) -> None:
         run(core.publish("g", "x" * 20, 0, None), Script(refused(code), limit))
 
 
-def test_what_sqs_cannot_do_is_refused(core: Any) -> None:
+def test_what_sqs_cannot_do_is_refused(core: SqsCore) -> None:
     for arguments in ({"priority": 1}, {"min_priority": 4}, {"delay": 43_201.0}):
         with pytest.raises(UnsupportedByBackend):
             core.check_arguments("any", arguments)
