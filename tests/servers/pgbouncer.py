@@ -1,8 +1,9 @@
 """PgBouncer before a PostgreSQL of its own. `FAIRLANE_TEST_PGBOUNCER_URL` replaces it.
 
-One database under four names: `postgres` with transaction pooling and `session` with session pooling, each with 2
+One database under many names: `postgres` with transaction pooling and `session` with session pooling, each with 2
 server connections; `strict`, like `postgres` but with another default isolation level; `direct`, with as many
-connections as a test may want.
+connections as a test may want. Any other name is like `postgres` with a pool of its own, so that tests which run
+beside each other do not use up each other's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.servers.process import Program, unprivileged_user
 
 MODES = {
     "postgres": "pool_mode=transaction pool_size=2",
+    "*": "pool_mode=transaction pool_size=2",
     "session": "pool_mode=session pool_size=2",
     "strict": "pool_mode=transaction pool_size=2 connect_query='set default_transaction_isolation = serializable'",
     "direct": "pool_mode=session pool_size=100",

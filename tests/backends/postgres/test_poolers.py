@@ -109,6 +109,7 @@ async def test_a_stricter_default_isolation_of_the_server_does_not_matter(queues
         assert other.execute("show default_transaction_isolation").fetchone() == ("serializable",)
 
 
+@pytest.mark.xdist_group("session-pooling")
 async def test_session_pooling_with_two_server_connections_holds_up_nobody(queues: Queues) -> None:
     """Guards against calls that wait for a third connection although the first two are given back all the time."""
     queue = await queues.make()
@@ -124,6 +125,7 @@ async def test_session_pooling_with_two_server_connections_holds_up_nobody(queue
     assert (await queue.status()).messages == 25 * 8
 
 
+@pytest.mark.xdist_group("session-pooling")
 async def test_a_pooler_with_no_connection_to_give_is_one_typed_error(queues: Queues) -> None:
     """Two other clients keep both server connections."""
     queue = await queues.make()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -82,9 +83,13 @@ class PostgresKit(Kit):
 
 
 class PgBouncerKit(PostgresKit):
-    """Postgres behind PgBouncer with transaction pooling and 2 server connections."""
+    """Postgres behind PgBouncer with transaction pooling and 2 server connections for each worker of the suite."""
 
     variable = "FAIRLANE_TEST_PGBOUNCER_URL"
+
+    def url(self, queue: str) -> str:
+        """The same database by a name that no other worker uses."""
+        return f"{super().url(queue).rpartition('/')[0]}/{os.environ.get('PYTEST_XDIST_WORKER', 'postgres')}"
 
     def connect(self, queue: str) -> Any:
         """Connect past the pool of 2, which a test's own transactions would use up."""
