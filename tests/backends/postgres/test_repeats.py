@@ -19,14 +19,15 @@ PUBLISH = Call(stored.PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority":
 class Source:
     """Loses some deadlocks, then answers."""
 
-    def __init__(self, losses: int) -> None:
+    def __init__(self, losses: int, error: type[psycopg.Error] = psycopg.errors.DeadlockDetected) -> None:
         self.losses = losses
+        self.error = error
         self.calls = 0
 
     def run(self, text: str, arguments: Any) -> Any:
         self.calls += 1
         if self.calls <= self.losses:
-            raise psycopg.errors.DeadlockDetected("deadlock detected")
+            raise self.error("as the server says it")
         return [("row",)]
 
     def close(self) -> None: ...
@@ -43,8 +44,8 @@ async def execute(twin: str, source: Any, request: Call, **options: Any) -> Any:
     return await AsyncPostgresExecutor(source, "q", "host", **options).execute(request)
 
 
-def sources(twin: str, losses: int) -> Any:
-    return (Source if twin == "sync" else AsyncSource)(losses)
+def sources(twin: str, losses: int, *error: type[psycopg.Error]) -> Any:
+    return (Source if twin == "sync" else AsyncSource)(losses, *error)
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
@@ -78,3 +79,11 @@ async def test_a_publish_that_was_given_up_is_one_typed_error(twin: str) -> None
     with pytest.raises(BackendUnavailable, match="nothing was changed"):
         await execute(twin, source, PUBLISH)
     assert source.calls == 1
+
+
+@pytest.mark.parametrize("twin", ["sync", "async"])
+async def test_a_call_that_met_the_end_of_an_idle_session_is_made_again(twin: str) -> None:
+    """The server says this only to who has asked nothing, so nothing was carried out."""
+    source = sources(twin, 1, psycopg.errors.IdleSessionTimeout)
+    assert await execute(twin, source, PUBLISH) == [("row",)]
+    assert source.calls == 2

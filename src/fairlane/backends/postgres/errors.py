@@ -35,7 +35,8 @@ _STILL_NEEDED = "2BP01"
 """In a migration: a view, a function or a table of somebody else depends on what is to be dropped."""
 
 _MALFORMED_TEXT = "22P02"
-_CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
+IDLE_FOR_TOO_LONG = "57P05"
+_CUT_OFF = frozenset({"57P01", "57P02", "57P03", "57P04", IDLE_FOR_TOO_LONG, "25P03", "25P04"})
 """The server has ended the session: on its own account, or for a timeout of idle sessions or long transactions."""
 
 _READ_ONLY = "25006"

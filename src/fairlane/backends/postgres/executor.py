@@ -13,6 +13,7 @@ from fairlane.backends.postgres.address import host_in, separated
 from fairlane.backends.postgres.connections import AsyncOwnPool, AsyncSource, OwnPool, Source
 from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
+    IDLE_FOR_TOO_LONG,
     NO_TABLE,
     NOT_THERE,
     SEQUENCE_BEHIND,
@@ -52,6 +53,8 @@ class _Requests:
         PostgreSQL locks without regard to `skip locked`; so two that passed over groups of open publishers may wait for
         each other. One of them was given up then, and has changed nothing.
         """
+        if error.sqlstate == IDLE_FOR_TOO_LONG:  # said to who has asked nothing yet, so nothing was carried out
+            return tries < TRIES and not self._joins
         if request.operation is REVISION:  # a queue that is being removed looks like a damaged one for a moment
             return tries == 1 and not self._joins and error.sqlstate == NO_TABLE
         return request.operation is CLAIM and tries < TRIES and not self._joins and error.sqlstate in UNDONE
