@@ -43,7 +43,12 @@ class Host:
         self.mine = f"app_{database.queue}"
         self.url = database.url.replace("postgresql://", "postgresql+psycopg://")
         (folder / "versions").mkdir(parents=True)
-        given = "include_object=include_object," if filtered else ""
+        # without the filter only what is ours is looked at: others drop their tables at the same time
+        ours = (
+            f"include_name=lambda name, kind, parents: name in (None, {database.queue!r}) if kind == 'schema' else"
+            f" parents.get('schema_name') == {database.queue!r} or {database.queue!r} in (name or ''),"
+        )
+        given = "include_object=include_object," if filtered else ours
         (folder / "env.py").write_text(ENV.format(mine=self.mine, filter=given))
         (folder / "script.py.mako").write_text("${upgrades if upgrades else 'pass'}")
         self.config = Config()

@@ -412,9 +412,7 @@ def test_a_closed_transport_opens_nothing(url: str) -> None:
         executor.execute(Call(REVISION, {}))
 
 
-def _in_child(
-    queue: fairlane.SqliteTransport, connections: list[int], result: multiprocessing.SimpleQueue[Any]
-) -> None:
+def _in_child(queue: fairlane.SqliteTransport, result: multiprocessing.SimpleQueue[Any]) -> None:
     parents = id(writer_of(queue)._connection)
     lease = held(queue.claim("child", 30))
     own = writer_of(queue)._connection
