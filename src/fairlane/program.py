@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast
 
+from fairlane.signals import raised_by_handler
+
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
@@ -39,7 +41,7 @@ def run(program: Program[RequestT, AnswerT, ResultT], execute: Callable[[Request
                 else:
                     answer = execute(request)
             except BaseException as error:
-                request = program.throw(error)
+                request = program.throw(raised_by_handler(error) or error)
             else:
                 request = program.send(answer)
     except StopIteration as stop:
@@ -61,7 +63,7 @@ async def run_async(
                 else:
                     answer = await execute(request)
             except BaseException as error:
-                request = program.throw(error)
+                request = program.throw(raised_by_handler(error) or error)
             else:
                 request = program.send(answer)
     except StopIteration as stop:

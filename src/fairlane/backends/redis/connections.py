@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
+import weakref
 from collections import deque
 
 import redis
@@ -53,6 +54,24 @@ def _is_spoilt(replies: list[Reply]) -> bool:
     return isinstance(first, redis.exceptions.ResponseError) and code_of(first) == "READONLY"
 
 
+class _Permit:
+    """The right to have one call under way. It is in the queue of permits, or a call holds it.
+
+    One that gets lost on its way goes back by itself: an exception out of a signal handler may come between the line
+    that takes it and the one after.
+    """
+
+    __slots__ = ("_home",)
+
+    def __init__(self, home: queue.SimpleQueue[_Permit]) -> None:
+        self._home = weakref.ref(home)
+
+    def __del__(self) -> None:
+        home = self._home()
+        if home is not None:
+            home.put(_Permit(home))
+
+
 class Connections(forks.ForkAware):
     """Blocking connections to one server. Many threads use them at once."""
 
@@ -65,9 +84,9 @@ class Connections(forks.ForkAware):
 
     def _start(self) -> None:
         self._free: deque[tuple[Connection, float]] = deque()  # and since when it is idle
-        self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # faster than a semaphore
+        self._permits: queue.SimpleQueue[_Permit] = queue.SimpleQueue()  # faster than a semaphore
         for _ in range(self._address.max_connections):
-            self._permits.put(None)
+            self._permits.put(_Permit(self._permits))
 
     def after_fork_in_child(self) -> object:
         """Begin anew; see `forks`."""
@@ -88,7 +107,7 @@ class Connections(forks.ForkAware):
         permits = self._permits
         waited = permits.empty()
         try:
-            permits.get(timeout=max(0.0, deadline - time.monotonic()))
+            permit = permits.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise NotSent from AllBusy(self._address.max_connections)
         try:
@@ -98,7 +117,7 @@ class Connections(forks.ForkAware):
                 raise NotSent from AllBusy(self._address.max_connections)  # which took all the time that there was
             raise
         finally:
-            permits.put(None)
+            permits.put(permit)
 
     def _exchange(self, packed: bytes, deadline: float, count: int) -> list[Reply]:
         connection = self._reused()

@@ -17,6 +17,7 @@ import redis
 
 from fairlane.backends.redis.address import Address, Node, make_async_connection, make_connection
 from fairlane.backends.redis.errors import NotSent
+from fairlane.signals import raised_by_handler
 
 _CHUNK = 65536
 
@@ -73,10 +74,12 @@ class Connection:
             NotSent: part of it could not be handed over.
         """
         sock = self._socket
-        sock.settimeout(_left(deadline))
         try:
+            sock.settimeout(_left(deadline))
             sock.sendall(packed)
         except OSError as error:
+            if raised_by_handler(error):
+                raise  # all of it may have been handed over: sent again, it would be carried out twice
             raise NotSent from error
         replies: list[Reply] = []
         while not _parsed(self._reader, replies, count):

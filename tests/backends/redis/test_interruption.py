@@ -1,0 +1,113 @@
+"""Exceptions out of a signal handler, such as the time limit of a job: they pass as they are, and leave all whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+import fairlane
+from fairlane import migrate
+from tests.backends.redis.servers import VARIABLES, missing
+from tests.conftest import require_server
+from tests.harness.proxy import Proxy
+from tests.interruption import interrupted
+
+WITHIN = "fairlane/backends/redis/"
+KINDS = (TimeoutError, ConnectionResetError)
+"""What drivers raise as well."""
+
+
+@pytest.fixture
+def url() -> str:
+    require_server(missing("single"))
+    return os.environ[VARIABLES["single"]]
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[str]:
+    name = f"t{secrets.token_hex(6)}"
+    migrate.upgrade(url, queue=name)
+    yield name
+    migrate.downgrade(url, queue=name, revision="base")
+
+
+@contextmanager
+def time_limit(kind: type[Exception], seconds: float = 0.0) -> Iterator[None]:
+    """Let the handler of SIGALRM raise an exception, after so many seconds unless somebody raises the signal before."""
+
+    def over(*_: object) -> None:
+        raise kind("the time limit of the job")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class AlarmingSocket:
+    """The signal comes when everything is handed over, and before Python runs the next line."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def sendall(self, data: bytes) -> None:
+        self._sock.sendall(data)
+        signal.raise_signal(signal.SIGALRM)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_time_limit_is_never_taken_for_a_broken_connection(url: str, queue: str, kind: type[Exception]) -> None:
+    """Guards against a publish that is sent again, and stored twice, because the handler raised a TimeoutError."""
+    with fairlane.connect(url, queue=queue) as transport:
+        transport.publish("g", 1)
+        ((connection, _),) = transport._executor._sender._connections._free  # type: ignore[attr-defined]
+        connection._socket = AlarmingSocket(connection._socket)
+        with time_limit(kind), pytest.raises(kind, match="the time limit of the job"):
+            transport.publish("g", 2)
+        assert [message.event for message in transport.inspect.messages("g")] == [1, 2]
+
+
+@pytest.mark.parametrize("made", ["url", "client"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_time_limit_that_ends_while_a_call_waits_passes_as_it_is(
+    url: str, queue: str, kind: type[Exception], made: str
+) -> None:
+    """Guards against a job that goes on after its time, because its limit looked like an error of the server."""
+    with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
+        through = f"redis://127.0.0.1:{proxy.port}/0"
+        if made == "url":
+            transport = fairlane.connect(through, queue=queue)
+        else:
+            transport = fairlane.RedisTransport(redis.Redis.from_url(through), queue=queue)
+        with transport:
+            transport.publish("g", 1)
+            proxy.silence()
+            with time_limit(kind, 0.2), pytest.raises(kind, match="the time limit of the job"):
+                transport.claim("w", 30)
+
+
+def test_an_interrupted_call_gives_its_connection_free_for_the_next(url: str, queue: str) -> None:
+    """Guards against calls that wait for ever, since an interrupted one never gave back the right to a connection."""
+    at = 0
+    while True:
+        with fairlane.connect(url, queue=queue, max_connections=1, timeout=2) as transport:
+            transport.publish("g", 1)
+            if not interrupted(partial(transport.publish, "g", 2), at, WITHIN):
+                break
+            transport.publish("g", 3)
+        at += 1
+    assert at > 5, "nothing was interrupted"
