@@ -115,6 +115,20 @@ async def test_drops_of_an_answer_do_not_prolong_a_call(proxy: Proxy, queue: str
         await transport.call("claim", "w", 30)
 
 
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queue: str, twin: str, opened: Any) -> None:
+    """Each answer while connecting comes in time, all of them do not."""
+    transport = await from_url(twin, through(proxy), queue, timeout=TIMEOUT)
+    opened.push_async_callback(transport.close)
+    proxy.cut()
+    await asyncio.sleep(0.05)  # a connection that has just been used is not looked at
+    proxy.delay = TIMEOUT * 0.8
+    # asyncio's handshake takes one round trip, after which the call itself is sent
+    outcome = "nothing was changed" if twin == "sync" else "not known"
+    with at_most(TIMEOUT * 1.5), pytest.raises(BackendUnavailable, match=f"in time .*{outcome}"):
+        await transport.call("publish", "g", 1)
+
+
 @pytest.mark.parametrize("silent", ["before the handshake", "after it"])
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_transport_is_made_or_refused_within_startup_timeout(

@@ -57,13 +57,38 @@ def _left(deadline: float) -> float:
     return left
 
 
+class _InTime:
+    """A socket whose calls end at a moment. The driver sets a limit for each of the steps in which it connects."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self.socket = sock
+        self._deadline = deadline
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.socket, name)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self.socket.settimeout(_left(self._deadline))
+        return self.socket.recv_into(*arguments)
+
+    def recv(self, *arguments: Any) -> bytes:
+        self.socket.settimeout(_left(self._deadline))
+        return self.socket.recv(*arguments)
+
+    def sendall(self, *arguments: Any) -> None:
+        self.socket.settimeout(_left(self._deadline))
+        self.socket.sendall(*arguments)
+
+
 class Connection:
     """One blocking connection."""
 
     def __init__(self, address: Address, node: Node, deadline: float) -> None:
         opener: Any = make_connection(address, node, _left(deadline))
+        plain = opener._connect
+        opener._connect = lambda: _InTime(plain(), deadline)
         opener.connect()
-        self._socket: socket.socket = opener._sock
+        self._socket: socket.socket = opener._sock.socket
         opener._sock = None  # it is ours from now on: the driver closes what it has when it goes
         self._reader = _reader()
 
