@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.backends.postgres.sessions import Lane, expire
+from tests.backends.postgres.sessions import PATIENCE, Lane, expire
 
 LEASE_LOST = "QF001"
 both_places = pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
@@ -552,3 +552,17 @@ def test_a_leased_message_deleted_by_hand_does_not_block_its_group(lane: Lane) -
     lane.rows("delete from @.messages where seq = %s", lease.seq)
     worker.ack(lease)
     assert lane.groups == set()
+
+
+@pytest.mark.parametrize("step", ["ack", "nack", "extend"])
+def test_a_lease_that_is_extended_at_the_same_moment_is_not_lost(lane: Lane, step: str) -> None:
+    """The other call waits for the row, which has moved when it gets it."""
+    heart, worker = lane.session(), lane.session()
+    worker.publish("g")
+    lease = worker.claim()
+    heart.begin()
+    heart.extend(lease)
+    call = worker.blocked(getattr(worker, step), lease)
+    heart.commit()
+    call.result(PATIENCE)
+    assert lane.groups == (set() if step == "ack" else {"g"})

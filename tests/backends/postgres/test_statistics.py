@@ -19,6 +19,7 @@ LARGE = 200_000
 def fill(lane: Lane, size: int) -> None:
     """Make so many groups of one message, all claimable, and in front of them one of priority 4."""
     lane.rows("insert into @.messages select 'low ' || n, n, '1', null, now() from generate_series(1, %s) as n", size)
+    lane.rows("insert into @.group_ids select 'low ' || n from generate_series(1, %s) as n", size)
     lane.rows("insert into @.groups select 'low ' || n, 0, 0, now() from generate_series(1, %s) as n", size)
     lane.watcher.publish("high", priority=4)
     lane.rows("select setval('@.message_seq', %s)", size + 1000)
@@ -27,10 +28,11 @@ def fill(lane: Lane, size: int) -> None:
 def empty(lane: Lane) -> None:
     lane.rows("delete from @.messages")
     lane.rows("delete from @.groups")
+    lane.rows("delete from @.group_ids")
 
 
 def analyze(lane: Lane) -> None:
-    lane.rows("analyze @.messages, @.groups")
+    lane.rows("analyze @.messages, @.groups, @.group_ids")
 
 
 def never_analysed(lane: Lane, size: int) -> None:
@@ -52,7 +54,7 @@ def analysed_while_full(lane: Lane, size: int) -> None:
 def vacuumed_empty(lane: Lane, size: int) -> None:
     fill(lane, 3000)
     empty(lane)
-    lane.rows("vacuum analyze @.messages, @.groups")
+    lane.rows("vacuum analyze @.messages, @.groups, @.group_ids")
     fill(lane, size)
 
 

@@ -67,7 +67,7 @@ class PostgresKit(Kit):
     def settle(self, queue: str) -> None:
         """Vacuum and analyze, as autovacuum would within a minute."""
         with self.connect(queue) as connection:
-            connection.execute(f'vacuum analyze "{queue}".messages, "{queue}".groups')
+            connection.execute(f'vacuum analyze "{queue}".messages, "{queue}".groups, "{queue}".group_ids')
 
     def now(self, queue: str) -> datetime:
         with self.connect(queue) as connection:
@@ -78,7 +78,7 @@ class PostgresKit(Kit):
         with self.connect(queue) as connection:
             return {
                 table: connection.execute(f'select count(*) from "{queue}".{table}').fetchone()[0]
-                for table in ("messages", "groups")
+                for table in ("messages", "groups", "group_ids")
             }
 
 
