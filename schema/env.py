@@ -1,4 +1,4 @@
-"""Alembic's entry into Fairlane's migrations; `fairlane.migrate.environment` says what happens."""
+"""Alembic runs this file. It calls `fairlane.migrate.environment`, which migrates the queue."""
 
 from alembic import context
 

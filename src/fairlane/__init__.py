@@ -1,7 +1,7 @@
 """Ordered, per-key queues in the database you already run.
 
-A queue is partitioned into groups; at most one message of a group is in flight, so the events of one order, tenant
-or workflow are handled in order while different groups run in parallel.
+A queue is partitioned into groups. At most one message of a group is in flight. So the events of one order, tenant
+or workflow are handled in order, and different groups are handled in parallel.
 """
 
 from fairlane import migrate

@@ -1,8 +1,8 @@
-"""What each backend keeps: the numbered promises of the contract, and the differences that a backend declares.
+"""The numbered promises of the contract, and which of them a backend keeps.
 
-The one source for users who choose a backend, for `fairlane backends`, for the tables in the documents and for the
-contract suite, which runs a test unless the backend declares that it does not keep what the test is about. Each backend
-declares its own in its manifest: fields left out mean the promise in full.
+Each backend declares its capabilities in its manifest. A field that it leaves out means that it keeps the promise in
+full. `fairlane backends`, the tables in the documents and the contract suite all read these declarations. The suite
+skips a test if the backend declares that it does not keep the promise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlane.codec import MAX_EVENT_BYTES
 from fairlane.contract import MAX_DELAY
 
 PROMISES: Mapping[int, tuple[str, str]] = {
-    1: ("order", "Messages of a group are delivered in publish order; one given back returns to the head."),
+    1: ("order", "Messages of a group are delivered in publish order; after a nack a message is at the head again."),
     2: ("exclusivity", "At most one message of a group is in flight; a claim finds a free group if there is one."),
     3: ("leases", "Only the newest token of a group may ack, nack or extend; an abandoned lease ends by itself."),
     4: ("clock", "Leases and delays run by one clock, whatever the clients' clocks say."),
@@ -39,32 +39,32 @@ Durability = Literal["none", "configurable", "always"]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """One backend.
+    """The capabilities of one backend.
 
     Attributes:
         backend: its name, as in `STM_TRANSPORT_BACKEND`.
-        server: what it needs, for people.
-        reach: who can share a queue: one process, the processes of one machine, or a network.
-        durability: whether what was accepted survives a crash of the server: `none`; `configurable`, by the server's
-            own settings; `always`.
-        clock: whose clock times leases and delays.
+        server: the server that it needs, as text for people.
+        reach: which processes can share a queue: `process` (only one), `machine` (those of one machine) or `network`.
+        durability: whether accepted messages survive a crash of the server: `none`, `always`, or `configurable` (the
+            server's own settings decide).
+        clock: the clock that measures leases and delays.
         resolution: seconds to which visibilities and delays are rounded up.
         priorities: groups have priorities, and `min_priority` works. If not, both are refused.
-        fairness: groups are served in the order that promise 5 gives.
-        strict_ties: groups given back within one tick of the clock keep the order of these events.
-        head_start: the DBA chooses how far new groups stand before served ones, with `head_start`.
-        extend_after_expiry: a lease that ran out can be acked, given back or extended until somebody claims its group.
-        dedup_seconds: None: a `dedup_id` counts as long as its message is in the queue. Else: for so many seconds from
-            the publish, whatever became of the message.
+        fairness: groups are served in the order of promise 5.
+        strict_ties: groups that were acked or nacked within one tick of the clock keep the order of these calls.
+        head_start: the DBA can choose the head start of new groups.
+        extend_after_expiry: an expired lease can be acked, nacked or extended until a worker claims its group.
+        dedup_seconds: None if a `dedup_id` counts as long as its message is in the queue. Otherwise it counts for this
+            many seconds from the publish, even if the message was acked.
         transactional_publish: a publish can be part of the application's own transaction.
         exact_counts: the figures of `inspect` are exact.
         inspect_messages: `inspect.groups` and `inspect.messages` work.
-        sql_views: the queue can be looked at with SQL.
-        claim_wait: seconds for which a claim may look before it says None.
-        max_event_bytes: of the encoded event. The server's own settings may allow less.
-        max_delay: seconds.
-        tested_messages: the most messages that the contract suite puts into one queue.
-        differences: where a promise does not hold in full: its number, and what holds instead.
+        sql_views: the queue has views for SQL.
+        claim_wait: seconds for which a claim may search before it returns None.
+        max_event_bytes: largest encoded event in bytes. The server's own settings may allow less.
+        max_delay: longest delay in seconds.
+        tested_messages: the largest number of messages that the contract suite puts into one queue.
+        differences: the promises that do not hold in full: for each number, what holds instead.
     """
 
     backend: str
@@ -90,7 +90,7 @@ class Capabilities:
     differences: Mapping[int, str] = field(default_factory=dict)
 
     def keeps(self, promise: int) -> bool:
-        """Tell whether a promise of the contract, by its number, holds in full."""
+        """Return whether the promise of this number holds in full."""
         if promise not in PROMISES:
             raise ValueError(f"promise must be 1 to {len(PROMISES)}: {promise!r}")
         return promise not in self.differences

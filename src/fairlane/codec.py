@@ -1,7 +1,7 @@
-"""Events to JSON text and back.
+"""Encode events as JSON text, and decode them.
 
-The default codec is strict: an event that would not come back equal, type by type, is refused before anything is
-written. Any object with `encode` and `decode` may take its place.
+The default codec is strict. It refuses an event that would not come back equal, with equal types, before anything is
+written. Any object with the methods `encode` and `decode` can replace it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ EventT = TypeVar("EventT", default=Any)
 
 
 class Codec(Protocol[EventT]):
-    """Turn events into JSON text and back, so that a pydantic or msgspec model plugs in.
+    """Encode events as JSON text and decode them, for example with a pydantic or msgspec model.
 
     The type of its events becomes the type of `lease.event`.
 
-    A failure becomes `EventEncodingError` or `EventDecodingError` if it is one of `fairlane.errors.USUAL_ERRORS`, such
-    as ValueError, or one that the codec names itself, in an attribute `errors`: a tuple of exceptions, e.g.
-    `(msgspec.MsgspecError,)`. Anything else passes unchanged, since it may come out of a signal handler.
+    If `encode` or `decode` raises one of `fairlane.errors.USUAL_ERRORS`, such as ValueError, the caller receives
+    `EventEncodingError` or `EventDecodingError`. A codec can name more exceptions in an attribute `errors`, a tuple
+    such as `(msgspec.MsgspecError,)`. All other exceptions pass unchanged, since a signal handler may have raised them.
     """
 
     def encode(self, event: EventT, /) -> str:
@@ -43,7 +43,7 @@ class Codec(Protocol[EventT]):
 
 
 def errors_of(codec: Codec[Any]) -> tuple[type[Exception], ...]:
-    """Return the exceptions that mean that a codec failed."""
+    """Return the exceptions with which a codec reports that it failed."""
     return (*USUAL_ERRORS, *getattr(codec, "errors", ()))
 
 
@@ -72,8 +72,8 @@ class JsonCodec:
         """Return the event as compact JSON text.
 
         Raises:
-            EventEncodingError: NaN, infinities, keys that are not strings, lone surrogates, tuples and any other
-                Python type, more than 200 levels, integers of more than 4,300 digits.
+            EventEncodingError: the event contains NaN, an infinity, a key that is not a string, a lone surrogate, a
+                tuple or another Python type, more than 200 levels, or an integer of more than 4,300 digits.
         """
         _check(event)
         try:
@@ -86,34 +86,35 @@ class JsonCodec:
         """Return the event.
 
         Raises:
-            ValueError: the text is not strict JSON, or `encode` would refuse the event: SQL may have put it there.
+            ValueError: the text is not strict JSON, or `encode` would refuse the event. Such a text can only have been
+                written with SQL.
         """
         try:
             event, end = _scan(text, 0)
         except StopIteration:
             end = -1
-        if end != len(text):  # the decoder allows space around a value; what this codec wrote has none
+        if end != len(text):  # space around the value, which this codec never writes, or not JSON
             event = _decoder.decode(text)
         if "\\u" in text or (len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
-            self.encode(event).encode()  # half a character, or too deep
+            self.encode(event).encode()  # refuses lone surrogates and more than MAX_DEPTH levels
         return event
 
 
 def encode_event(codec: Codec[EventT], event: EventT) -> str:
-    """Encode an event with any codec and hold the result to the same rules.
+    """Encode an event with any codec and check the result by the same rules.
 
     Raises:
-        EventEncodingError: the codec failed, or gave something else than strict JSON text that UTF-8 can hold.
-        EventTooLarge: more than 8 MiB.
+        EventEncodingError: the codec failed, or its result is not strict JSON text that UTF-8 can encode.
+        EventTooLarge: the text takes more than 8 MiB.
     """
     try:
         text = codec.encode(event)
         if not isinstance(text, str):
-            raise EventEncodingError(f"the codec gave {type(text).__name__}, not str")
-        text = str.__str__(text)  # a subclass may behave differently in a driver
+            raise EventEncodingError(f"the codec returned {type(text).__name__}, not str")
+        text = str.__str__(text)  # drivers treat subclasses of str differently
         size = len(text.encode())
         if type(codec) is not JsonCodec:
-            _lenient.decode(text)  # its own decoder may know numbers that Python's floats do not
+            _lenient.decode(text)  # allows numbers larger than any float: the codec's own decoder may read them
     except EventEncodingError:
         raise
     except UnicodeEncodeError as error:
@@ -126,7 +127,7 @@ def encode_event(codec: Codec[EventT], event: EventT) -> str:
 
 
 def _check(event: Any) -> None:
-    """Refuse what the json module would quietly change: keys turned into strings, tuples into lists."""
+    """Refuse values that the json module would change without an error: it makes keys strings and tuples lists."""
     stack: list[tuple[Any, int]] = [(event, 1)]
     while stack:
         value, depth = stack.pop()

@@ -1,4 +1,4 @@
-"""Choose a transport by URL or by the environment."""
+"""Choose a transport by URL or by environment variables."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ def connect(
     startup_timeout: float = STARTUP_TIMEOUT,
     **options: Any,
 ) -> Transport[T]:
-    """Return a transport for the backend at a URL, or for the one that the environment names.
+    """Return a transport for the backend at a URL, or for the one that the environment variables choose.
 
     Args:
-        url: `docs/backends/` shows the forms; `resolve_url` says what counts when it is None.
-        queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
-        codec: encodes and decodes events; strict JSON unless given.
-        migrate: bring the queue's schema up to date first; for embedded use and tests, where no DBA does it.
+        url: the address of the backend; `docs/backends/` shows the forms. If it is None, environment variables choose
+            the backend: `FAIRLANE_URL`, or `STM_TRANSPORT_BACKEND` and `FAIRLANE_<BACKEND>_URL`.
+        queue: the name of the queue, `[a-z][a-z0-9_]{0,30}`.
+        codec: encodes and decodes events; strict JSON by default.
+        migrate: migrate the queue to the newest revision first. For embedded use and tests, where no DBA does it.
         startup_timeout: seconds to wait for a server that is not up yet.
-        options: those of the backend; see `from_url` of its transport, such as `PostgresTransport.from_url`.
+        options: options of the backend; see `from_url` of its transport, such as `PostgresTransport.from_url`.
 
     Raises:
         FairlaneError: see `Transport.from_url`.
@@ -104,12 +105,12 @@ async def connect_async(
 
 
 def capabilities(url: str | None = None) -> Capabilities:
-    """Return what the backend at a URL keeps; nothing is connected to.
+    """Return the capabilities of the backend at a URL, without connecting to it.
 
     Args:
-        url: as for `connect`; without it the environment chooses, as there.
+        url: as for `connect`.
 
     Raises:
-        ConfigurationError: no backend answers to the URL, or none is chosen.
+        ConfigurationError: no backend has the scheme of the URL, or no backend is chosen.
     """
     return manifest_of(scheme_of(resolve_url(url))).capabilities

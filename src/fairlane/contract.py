@@ -1,7 +1,6 @@
-"""The contract's rules for arguments, and its limits.
+"""The rules for arguments and the limits, once for all backends.
 
-They stand here once, for every backend. The procedures repeat only those that people who call
-them from SQL could break.
+The procedures repeat only the rules that a caller from SQL could break.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ MAX_DELAY = 365 * 86400.0
 MAX_HEAD_START = 86400.0
 DEFAULT_HEAD_START = "1"
 ALWAYS = "always"
-"""The head start that puts new groups before all served ones, for ever."""
+"""The head start with which a new group always stands before all served groups."""
 MAX_ID_BYTES = 512
 MAX_DEDUP_LENGTH = 128
 MAX_LIMIT = 10_000
-MAX_SEQ = 2**128 - 1  # as SQS counts
+MAX_SEQ = 2**128 - 1  # the sequence numbers of SQS have 128 bits
 MAX_TOKEN_LENGTH = 16_384
 
 _QUEUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -35,7 +34,11 @@ _RESERVED = re.compile(r"public|information_schema|pg_.*|sqlite.*")
 
 
 def check_queue(queue: object) -> str:
-    """Return the name of a queue, or say what is wrong with it."""
+    """Return the name of a queue.
+
+    Raises:
+        ValueError: it is not an identifier of the permitted form.
+    """
     name = _text("queue", queue)
     if not _QUEUE_NAME.fullmatch(name) or _RESERVED.fullmatch(name):
         raise ValueError(
@@ -47,7 +50,7 @@ def check_queue(queue: object) -> str:
 def check_id(name: str, value: object) -> str:
     """Return a group or worker id: 1 to 512 bytes of UTF-8 without NUL."""
     if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES and "\0" not in value:
-        return value  # the usual case, without another copy
+        return value  # the usual case, without encoding it
     text = _text(name, value)
     try:
         size = len(text.encode())
@@ -80,7 +83,7 @@ def check_priority(name: str, value: object) -> int:
 
 
 def check_limit(value: object) -> int:
-    """Return the number of rows that an inspection may give, 1 to 10,000."""
+    """Return the largest number of rows that an inspection returns, 1 to 10,000."""
     return _integer("limit", value, 1, MAX_LIMIT)
 
 
@@ -103,25 +106,25 @@ def check_delay(value: object) -> float:
 
 
 def check_head_start(value: object) -> str:
-    """Return a head start as queues keep it: `always`, or seconds in decimals, 0 to 86,400, to the microsecond."""
+    """Return a head start as queues store it: `always`, or seconds from 0 to 86,400 with up to six decimals."""
     if value == ALWAYS:
         return ALWAYS
     try:
         seconds = float(value) if isinstance(value, str) else _seconds("head_start", value)
     except (TypeError, ValueError):
         seconds = math.nan
-    if not 0 <= seconds <= MAX_HEAD_START:  # which refuses NaN too
+    if not 0 <= seconds <= MAX_HEAD_START:  # refuses NaN too
         raise ValueError(f"head_start must be 0 to {MAX_HEAD_START:g} seconds, or {ALWAYS}: {_shown(value)}")
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def check_lease(value: Lease[T]) -> Lease[T]:
-    """Return the lease, or say that it is none: one that was made by hand may hold anything.
+    """Return the lease after checking its fields, since an application may construct a `Lease` itself.
 
     Raises:
-        LeaseLost: its token cannot have been given out: it is not ASCII, has a NUL, or is longer than any.
+        LeaseLost: no claim can have made this token: it is not ASCII, contains NUL, or is too long.
     """
-    if not isinstance(value, Lease):  # callers without a type checker
+    if not isinstance(value, Lease):  # possible without a type checker
         raise TypeError(f"lease must be a Lease, as claim() returns it: {_shown(value)}")
     group_id, token, seq = value.group_id, value.token, value.seq
     if type(group_id) is not str or not group_id.isascii() or not 0 < len(group_id) <= MAX_ID_BYTES or "\0" in group_id:
@@ -131,24 +134,24 @@ def check_lease(value: Lease[T]) -> Lease[T]:
     if type(seq) is not int or not 0 <= seq <= MAX_SEQ:
         seq = _integer("lease.seq", seq, 0, MAX_SEQ)
     if not token.isascii() or "\0" in token or len(token) > MAX_TOKEN_LENGTH:
-        raise LeaseLost(group_id, seq)  # before a driver fails on such text in its own way
+        raise LeaseLost(group_id, seq)  # some drivers would raise errors of their own for such text
     if group_id is value.group_id and token is value.token:
         return value
     return replace(value, group_id=group_id, token=token)
 
 
 def _shown(value: object) -> str:
-    """Return a value as an error message shows it: not all of a long one."""
+    """Return a value as an error message shows it, at most 200 characters long."""
     try:
         return repr(value)[:200]
-    except ValueError:  # Python refuses to write integers of more than 4,300 digits
+    except ValueError:  # Python does not convert integers of more than 4,300 digits to text
         return "a very large number"
-    except (*USUAL_ERRORS, RuntimeError):  # somebody's class has a broken repr()
+    except (*USUAL_ERRORS, RuntimeError):  # the repr() of the value's class failed
         return f"an object of {type(value).__name__}"
 
 
 def _text(name: str, value: object) -> str:
-    """Return a text as a plain str: what a subclass (an enum, say) makes of itself differs from driver to driver."""
+    """Return a text as a plain str, since drivers treat subclasses of str (an enum, for example) differently."""
     if type(value) is str:
         return value
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Choose a backend by the environment."""
+"""Choose a backend by environment variables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairlane.urls import scheme_of
 
 
 def url_from(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the URL that the environment names, or None when it names nothing.
+    """Return the URL that the environment variables choose, or None if they choose none.
 
-    `STM_TRANSPORT_BACKEND` names a backend and chooses `FAIRLANE_<BACKEND>_URL`; without it `FAIRLANE_URL` counts.
-    A backend that needs no URL, such as the in-memory one, has one by default.
+    `STM_TRANSPORT_BACKEND` names a backend. Then `FAIRLANE_<BACKEND>_URL` is its URL. Without it `FAIRLANE_URL`
+    counts. A backend that needs no address, such as the in-memory one, has a default URL.
 
     Raises:
-        ConfigurationError: the settings contradict each other, or name a backend and no URL of it.
+        ConfigurationError: the variables contradict each other, or they name a backend without a URL.
     """
     env = os.environ if environ is None else environ
     general = env.get("FAIRLANE_URL") or None
@@ -43,10 +43,10 @@ def url_from(environ: Mapping[str, str] | None = None) -> str | None:
 
 
 def resolve_url(url: str | None) -> str:
-    """Return the URL given, else the one that the environment names.
+    """Return this URL or, if it is None, the one that the environment variables choose.
 
     Raises:
-        ConfigurationError: there is neither, or the environment contradicts itself.
+        ConfigurationError: there is no URL, or the environment variables contradict each other.
     """
     chosen = url if url is not None else url_from()
     if chosen is None:

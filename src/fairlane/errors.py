@@ -1,7 +1,8 @@
 """Every error that Fairlane raises on purpose.
 
-One root, few classes. Each carries its data as attributes and says in its text what to do next. Driver errors that
-Fairlane does not know pass through unchanged. No text here ever holds a password: hosts come from `urls.host_of`.
+All errors derive from `FairlaneError`. Each has its data as attributes, and its text says what to do next. Driver
+errors that Fairlane does not know pass through unchanged. No text contains a password: hosts come from
+`urls.host_of`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ USUAL_ERRORS = (
     NotImplementedError,
     RecursionError,
 )
-"""What other people's code raises when it fails on a value.
+"""The errors that a codec or another foreign class usually raises when it cannot handle a value.
 
-Not Exception: a signal handler may raise anything at any moment, such as the time limit of a task queue, and callers
-must get that as it is.
+`Exception` would be too wide. A signal handler may raise any error at any moment, for example the time limit of a
+task queue. Callers must receive such an error unchanged.
 """
 
 
@@ -34,7 +35,8 @@ class FairlaneError(Exception):
 class LeaseLost(FairlaneError):
     """The lease no longer holds: its token was replaced, or its message was finished. Nothing was changed.
 
-    After an answer that never arrived, a repeated `ack` or `nack` that raises this means "done or lost".
+    If the answer to an `ack` or `nack` did not arrive and the repeated call raises this, then either the first call
+    succeeded or the lease was lost.
     """
 
     def __init__(self, group_id: str, seq: int) -> None:
@@ -45,12 +47,12 @@ class LeaseLost(FairlaneError):
     def __str__(self) -> str:
         return (
             f"the lease on message {self.seq} of group {self.group_id!r} no longer holds; nothing was changed: "
-            "drop this worker's result, whoever holds the group now will handle the message"
+            "discard this worker's result, since the message was finished or belongs to another worker now"
         )
 
 
 class EventEncodingError(FairlaneError, ValueError):
-    """The event cannot be stored; raised before anything is written."""
+    """The event cannot be stored. Nothing was written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -61,9 +63,9 @@ class EventEncodingError(FairlaneError, ValueError):
 
 
 class EventTooLarge(EventEncodingError):
-    """The encoded event is larger than the backend, or Fairlane itself, accepts; nothing was written.
+    """The encoded event is larger than the backend or Fairlane accepts. Nothing was written.
 
-    `size` and `limit` are bytes of UTF-8; either is None when the server did not tell.
+    `size` and `limit` are bytes of UTF-8. Each is None if the server did not report it.
     """
 
     def __init__(self, size: int | None, limit: int | None) -> None:
@@ -77,7 +79,7 @@ class EventTooLarge(EventEncodingError):
 
 
 class EventDecodingError(FairlaneError):
-    """A claimed event cannot be decoded. `lease` is held and valid; its `event` is the stored text."""
+    """The event of a claimed message cannot be decoded. The attribute `lease` holds; its `event` is the stored text."""
 
     def __init__(self, lease: Lease[Any]) -> None:
         super().__init__(lease)
@@ -85,15 +87,15 @@ class EventDecodingError(FairlaneError):
 
     def __str__(self) -> str:
         return (
-            f"message {self.lease.seq} of group {self.lease.group_id!r} is leased but its event cannot be decoded; "
-            "the lease is in this error's .lease: ack it to discard the message or nack it with a delay"
+            f"message {self.lease.seq} of group {self.lease.group_id!r} is leased, but its event cannot be decoded; "
+            "the attribute .lease of this error is its lease: ack it to discard the message, or nack it with a delay"
         )
 
 
 class SchemaNotReady(FairlaneError):
     """The queue does not exist, is older than this client needs, or no longer serves clients this old.
 
-    `host` is the server that says so, None where there is only one.
+    `host` is the server that reported it; None if the backend has only one server.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class SchemaNotReady(FairlaneError):
         if self.found is not None and self.found >= self.needed:
             return (
                 f"queue {self.queue!r} is at revision {self.found}, which serves clients from revision {self.serves} "
-                f"on; this one was made for {self.needed}: upgrade the fairlane package"
+                f"on; this client was made for revision {self.needed}: upgrade the fairlane package"
             )
         state = "not there" if self.found is None else f"at revision {self.found}"
         if self.host is not None:
@@ -122,7 +124,7 @@ class SchemaNotReady(FairlaneError):
 
 
 class BackendError(FairlaneError):
-    """The server of a backend is in the way. `host` says which one, without credentials; `reason` says what it is."""
+    """A problem with the server of a backend. `host` names the server, without credentials; `reason` is the problem."""
 
     def __init__(self, backend: str, host: str, reason: str) -> None:
         super().__init__(backend, host, reason)
@@ -132,10 +134,10 @@ class BackendError(FairlaneError):
 
 
 class BackendUnavailable(BackendError):
-    """The server cannot be reached, broke the connection, or stayed busy beyond the deadline.
+    """The server cannot be reached, broke the connection, or was busy until the deadline.
 
-    The text says whether the call was certainly not carried out; else its outcome is unknown, and a lease that nobody
-    received expires by itself. `remedy` is what to do, where "try again" is not it.
+    The text says so if the call was certainly not carried out. Otherwise the outcome is unknown, and a lease that no
+    worker received expires by itself. `remedy` says what to do if trying again does not help.
     """
 
     def __init__(self, backend: str, host: str, reason: str, remedy: str | None = None) -> None:
@@ -159,14 +161,14 @@ class AuthenticationFailed(BackendError):
 
 
 class BackendFull(BackendError):
-    """The server has no room (memory, disk). Nothing was written; claim and ack go on working where they can."""
+    """The server has no memory or disk space left. Nothing was written. `claim` and `ack` work as far as they can."""
 
     def __str__(self) -> str:
         return f"{self.backend} at {self.host} is full: {self.reason}; drain the queue or give the server more room"
 
 
 class QueueDamaged(FairlaneError):
-    """What is stored contradicts itself; nothing was changed. `reason` says what is wrong, and what sets it right."""
+    """The stored data contradict each other. `reason` says what is wrong and how to repair it."""
 
     def __init__(self, queue: str, reason: str) -> None:
         super().__init__(queue, reason)
@@ -178,7 +180,7 @@ class QueueDamaged(FairlaneError):
 
 
 class UnsupportedByBackend(FairlaneError):
-    """This backend cannot keep a promise that the call asks for, and refuses instead of ignoring it."""
+    """The call asks for something that this backend cannot do. The call was refused; nothing was changed."""
 
     def __init__(self, backend: str, feature: str, instead: str = "choose another backend") -> None:
         super().__init__(backend, feature, instead)
@@ -191,7 +193,7 @@ class UnsupportedByBackend(FairlaneError):
 
 
 class ConfigurationError(FairlaneError, ValueError):
-    """A URL, an option, a setting of the environment or of the server is wrong or contradicts another."""
+    """A URL, an option, or a setting of the environment or the server is wrong, or contradicts another one."""
 
 
 class MissingExtra(FairlaneError, ImportError):
@@ -206,7 +208,7 @@ class MissingExtra(FairlaneError, ImportError):
 
 
 class TransportClosed(FairlaneError):
-    """The transport was closed; make a new one."""
+    """The transport is closed; make a new one."""
 
     def __str__(self) -> str:
         return "this transport is closed: make a new one with connect()"

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal
 from typing_extensions import TypeVar
 
 T = TypeVar("T", default=Any)
-"""The type of an event: what the codec decodes to. `Any` for JSON."""
+"""The type of an event, which is what the codec's `decode` returns. `Any` for JSON."""
 
 GroupState = Literal["ready", "in_flight", "parked"]
 MessageState = Literal["in_flight", "waiting"]
@@ -17,16 +17,18 @@ MessageState = Literal["in_flight", "waiting"]
 
 @dataclass(frozen=True, slots=True)
 class Lease(Generic[T]):
-    """One message, held by one worker until `expires_at` or until somebody claims it after that.
+    """One message that is leased to one worker.
+
+    The lease holds until `expires_at`. It still holds after that time until another worker claims the message.
 
     Attributes:
-        group_id: the group, which has nothing else in flight while this lease holds.
+        group_id: the group. It has no other message in flight while this lease holds.
         event: the published value, decoded.
-        seq: number of the message; larger means published later.
-        token: what `ack`, `nack` and `extend` prove their right with. Fresh for every claim.
-        attempts: 1 on first delivery, one more with every claim of this message.
+        seq: number of the message; a larger number was published later.
+        token: proves to the server that this lease still holds. Every claim makes a new token.
+        attempts: 1 on first delivery; every claim of this message adds one.
         published_at: UTC, by the server's clock.
-        expires_at: UTC, by the server's clock; after it the message is claimable again.
+        expires_at: UTC, by the server's clock. From then on the message is claimable again.
     """
 
     group_id: str
@@ -40,12 +42,12 @@ class Lease(Generic[T]):
 
 def instant(microseconds: int | str) -> datetime:
     """Turn microseconds since the epoch into a UTC datetime."""
-    return datetime.fromtimestamp(int(microseconds) / 1e6, UTC)  # exact: a float holds them until the year 2255
+    return datetime.fromtimestamp(int(microseconds) / 1e6, UTC)  # a float holds microseconds exactly until 2255
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a database says of itself: its revision, and the oldest revision whose clients it still serves."""
+    """The revision of a queue in its database (`found`), and the oldest revision whose clients it still serves."""
 
     found: str
     serves: str
@@ -53,10 +55,11 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The whole queue in one row. `oldest_seconds` is the age of the oldest message, None when empty.
+    """The figures of the whole queue. `oldest_seconds` is the age of the oldest message, None for an empty queue.
 
-    With `is_estimate`, figures above 10,000 are estimates, and the oldest message is at least so old.
-    SQS tells only `in_flight` (parked groups among them) and `messages`, approximately; the rest is None there.
+    With `is_estimate`, figures above 10,000 are estimates, and `oldest_seconds` is a lower bound.
+    SQS gives only `in_flight` (which includes parked groups) and `messages`, both approximate. Its other figures
+    are None.
     """
 
     queue: str
@@ -75,12 +78,12 @@ class GroupStatus:
 
     Attributes:
         state: `in_flight` while a lease runs, `parked` while a delay runs, else `ready`.
-        depth: messages in the group, the leased one included; see `depth_is_capped`.
+        depth: number of messages in the group, the leased one included; see `depth_is_capped`.
         oldest_seconds: age of its oldest message.
-        worker_id: who holds the lease, or held the one that ran out; None otherwise.
-        attempts: deliveries of the message at the head so far.
-        ready_in_seconds: until the group is claimable; 0 when it is.
-        depth_is_capped: the group has more messages than `depth` says, which were not counted.
+        worker_id: the worker that holds the lease or held the expired one; None if the group is not leased.
+        attempts: number of deliveries of the message at the head so far.
+        ready_in_seconds: seconds until the group is claimable; 0 if it is claimable now.
+        depth_is_capped: the group has more messages than `depth`; the rest was not counted.
     """
 
     group_id: str
@@ -98,7 +101,7 @@ class GroupStatus:
 class MessageStatus:
     """One message of a group; `position` 1 is the head, `attempts` counts deliveries so far.
 
-    `event` is decoded with the transport's codec; the stored text where that fails.
+    `event` is decoded with the transport's codec. If the codec fails, it is the stored text.
     """
 
     group_id: str

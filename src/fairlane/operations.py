@@ -1,6 +1,6 @@
-"""What the operations of every backend have in common, as programs.
+"""The parts of the operations that all backends have in common, as programs.
 
-Arguments are checked and events encoded before anything is sent; the schema is asked for once.
+They check arguments and encode events before anything is sent. They ask once for the revision of the queue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlane.program import AnswerT, Program, RequestT, ResultT
 
 
 class Operations(Generic[RequestT, AnswerT, T]):
-    """Programs of the contract's operations: checks, codec and readiness around a backend's core."""
+    """The operations of the contract as programs. They add checks, the codec and the revision check to a core."""
 
     def __init__(self, core: Core[RequestT, AnswerT], codec: Codec[T]) -> None:
         self.core = core
@@ -29,9 +29,9 @@ class Operations(Generic[RequestT, AnswerT, T]):
         self._selective = type(core).check_arguments is not Core.check_arguments
 
     def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
-        """Ask for the schema's revision, again while the server is not up, for `timeout` seconds at most.
+        """Ask for the revision of the queue. Repeat this while the server is not up, for at most `timeout` seconds.
 
-        0 is one try, which may take as long as any other call.
+        With 0 there is one try, which may take as long as any other call.
         """
         self.core.ends = time.monotonic() + timeout if timeout > 0 else None
         try:
@@ -45,9 +45,9 @@ class Operations(Generic[RequestT, AnswerT, T]):
             self._ready = True
 
     def _when_ready(self, program: Program[RequestT, AnswerT, ResultT]) -> Program[RequestT, AnswerT, ResultT]:
-        """Ask before the first operation whether the queue is ready.
+        """Return a program that checks the queue's revision first, unless that was done before.
 
-        Afterwards the program itself is returned, since every generator around it costs time in each call.
+        After the check the program is returned as it is, since another generator around it takes time in each call.
         """
         return program if self._ready else self._after_check(program)
 
@@ -80,7 +80,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
         group_id, text, seq, token, attempts, published_at, expires_at = claimed
         try:
             if not text.isascii():
-                text.encode()  # what was no UTF-8 where it is stored has lone surrogates here
+                text.encode()  # refuses lone surrogates: a driver reads stored bytes that are not UTF-8 as such
             event = self.codec.decode(text)
         except self._decoding_errors as error:
             raise EventDecodingError(Lease(group_id, text, seq, token, attempts, published_at, expires_at)) from error
@@ -120,4 +120,4 @@ class Operations(Generic[RequestT, AnswerT, T]):
         try:
             return replace(row, event=self.codec.decode(row.event))
         except self._decoding_errors:
-            return row  # whoever looks at a damaged message wants to see it
+            return row  # an inspection shows the stored text of a damaged message

@@ -1,7 +1,7 @@
-"""Programs: operations written once as generators, driven synchronously or asynchronously.
+"""Programs are operations written once as generators. They are driven by blocking calls or by asyncio.
 
-A program yields requests and receives answers; what a request means is between a backend's core and its two
-executors. Driver errors are thrown into the program, so that it may handle them or let them through.
+A program yields requests and receives answers. Only a backend's core and its two executors know what a request means.
+Driver errors are thrown into the program, which may handle them or let them pass.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait for some seconds without holding a connection. Every program may yield it; its answer is to be ignored."""
+    """Wait for some seconds without using a connection. Every program may yield it and must ignore the answer."""
 
     seconds: float
 
 
 Program: TypeAlias = Generator[RequestT | Sleep, AnswerT, ResultT]
-"""What it asks for, what it is answered, and what it returns in the end."""
+"""A generator: the type of its requests, the type of the answers, and the type of its result."""
 
 
 def run(program: Program[RequestT, AnswerT, ResultT], execute: Callable[[RequestT], AnswerT]) -> ResultT:
@@ -52,7 +52,7 @@ def run(program: Program[RequestT, AnswerT, ResultT], execute: Callable[[Request
 async def run_async(
     program: Program[RequestT, AnswerT, ResultT], execute: Callable[[RequestT], Awaitable[AnswerT]]
 ) -> ResultT:
-    """Drive the very same program with awaited calls and return its result."""
+    """Drive the same program with awaited calls and return its result."""
     try:
         request = next(program)
         while True:
@@ -72,6 +72,6 @@ async def run_async(
 
 
 async def _sleep(seconds: float) -> None:
-    from asyncio import sleep  # whoever uses only blocking calls need not load it
+    from asyncio import sleep  # imported here, since an application with only blocking calls does not need asyncio
 
     await sleep(seconds)

@@ -1,7 +1,7 @@
-"""Find and render the templates that hold the truth: `schema/`, `procedures/`, `lua/`.
+"""Find and render the templates in `schema/`, `procedures/` and `lua/`, which define layouts and operations.
 
-Jinja fills in names and choices that are fixed when a queue is installed. Values never pass through here; they
-travel as bind parameters, KEYS and ARGV.
+Jinja fills in names and choices that are fixed when a queue is installed. Values of calls are never rendered; they are
+sent as bind parameters, KEYS and ARGV.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @cache
 def bundle_root() -> Path:
-    """Return the folder that holds `schema/`, `procedures/`, `lua/` and `alembic.ini`: in the wheel or the checkout."""
+    """Return the folder that contains `schema/`, `procedures/`, `lua/` and `alembic.ini`, in a wheel or a checkout."""
     package = Path(__file__).resolve().parent
     for root in (package / "_bundled", package.parent.parent):
         if (root / "schema" / "env.py").is_file():
@@ -42,7 +42,7 @@ def literal(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the contract as templates name them, in whole numbers; times are seconds."""
+    """The limits of the contract under their names in templates, as whole numbers; times are seconds."""
 
     max_visibility: int = int(contract.MAX_VISIBILITY)
     max_delay: int = int(contract.MAX_DELAY)
@@ -55,11 +55,11 @@ class Limits:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return the one Jinja environment; a template that uses an undefined variable fails.
+    """Return the only Jinja environment. A template that uses an undefined variable fails.
 
-    Every template has `limits`, and `operations`: the table of `backends.stored`.
+    Every template can use `limits` and `operations`, the table in `backends.stored`.
     """
-    import jinja2  # it takes a third of the time that importing Fairlane would
+    import jinja2  # imported here, since it takes a third of the time of importing Fairlane
 
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(bundle_root()),
@@ -86,9 +86,9 @@ def _rendered(path: str, variables: tuple[tuple[str, Any], ...]) -> str:
 
 
 def statement(path: str, **variables: Any) -> str:
-    """Render a template that clients send with every call, once per set of variables, without its comments.
+    """Render a template that clients send with every call, without its comments. The result is cached.
 
-    Only whole-line `--` comments go: the header is for people, and not worth a byte of every request.
+    Only lines that begin with `--` are removed, so that requests do not contain the header.
     """
     text = _rendered(path, tuple(sorted(variables.items())))
     return _without_comments(text)
@@ -101,7 +101,7 @@ def _without_comments(text: str) -> str:
 
 
 def split_sqlite(script: str) -> Iterator[str]:
-    """Yield the statements of an SQLite script; the bodies of triggers stay whole. Leading comments go."""
+    """Yield the statements of an SQLite script. A trigger is one statement. Comments before statements are removed."""
     pending = ""
     for line in script.splitlines(keepends=True):
         if not pending and (not line.strip() or line.lstrip().startswith("--")):

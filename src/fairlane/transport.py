@@ -1,4 +1,4 @@
-"""A queue as an application sees it, blocking and asyncio. Both classes only drive the programs of `operations`."""
+"""The classes that applications use, for blocking code and for asyncio. Both drive the programs of `operations`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ STARTUP_TIMEOUT = 5.0
 
 
 def refuse(request: Any) -> NoReturn:
-    """Stand in for the executor of a closed transport."""
+    """Refuse every request; replaces the executor's method when a transport is closed."""
     raise TransportClosed()
 
 
 class Transport(Generic[T]):
-    """A queue for blocking code. One object serves many threads; use it as a context manager or `close` it."""
+    """A queue for blocking code. Many threads may share one object. Use it as a context manager, or `close` it."""
 
     manifest: ClassVar[Manifest]
 
@@ -42,16 +42,16 @@ class Transport(Generic[T]):
         """Connect to the backend at a URL.
 
         Args:
-            url: where the backend is; `docs/backends/` shows the forms.
-            queue: the namespace, `[a-z][a-z0-9_]{0,30}`.
-            codec: encodes and decodes events; strict JSON unless given.
+            url: the address of the backend; `docs/backends/` shows the forms.
+            queue: the name of the queue, `[a-z][a-z0-9_]{0,30}`.
+            codec: encodes and decodes events; strict JSON by default.
             startup_timeout: seconds to wait for a server that is not up yet.
-            options: those of the backend; its own class, such as `SqliteTransport`, declares and documents them.
+            options: options of the backend. The class of the backend, such as `SqliteTransport`, documents them.
 
         Raises:
-            SchemaNotReady: the queue is not migrated, or to a revision that does not fit this client.
+            SchemaNotReady: the queue is not migrated, or its revision does not fit this client.
             BackendUnavailable: the server cannot be reached.
-            AuthenticationFailed: it refused the credentials.
+            AuthenticationFailed: the server refused the credentials.
             ConfigurationError: the URL or an option is wrong.
         """
         made: Transport[Any] = cls._from_url(url, *arguments, **keywords)
@@ -67,9 +67,9 @@ class Transport(Generic[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Any,
     ) -> Any:
-        """Connect; `from_url` says how. A name of its own, since each backend declares `from_url` with its options.
+        """Connect as `from_url` describes. Each backend's `from_url` declares its own options and calls this method.
 
-        The caller says of which events the transport is: `Self` would be of those of the class, not of the codec.
+        The caller declares the type of the events. `Self` would be wrong: the codec decides that type, not the class.
         """
         backend = cls.manifest.loaded()
         name = contract.check_queue(queue)
@@ -95,7 +95,7 @@ class Transport(Generic[T]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this backend keeps of the contract."""
+        """The promises of the contract that this backend keeps."""
         return self.manifest.capabilities
 
     @property
@@ -109,14 +109,14 @@ class Transport(Generic[T]):
         return Inspector(self)
 
     def publish(self, group_id: str, event: T, priority: int = 0, *, dedup_id: str | None = None) -> int:
-        """Append an event to a group's queue and return the message's seq.
+        """Append an event to a group and return the message's seq.
 
         Args:
             group_id: 1 to 512 bytes of UTF-8 without NUL, compared byte for byte.
-            event: a JSON value, or what the codec takes.
-            priority: 0 to 4; fixed for the group by the first publish while it is empty, ignored afterwards.
-            dedup_id: 1 to 128 characters. While a message with this id waits or is leased anywhere in the queue, its
-                seq is returned and nothing is added.
+            event: a JSON value, or a value that the codec encodes.
+            priority: 0 to 4. The first publish into an empty group fixes the group's priority; later ones ignore it.
+            dedup_id: 1 to 128 characters. While a message with this id waits or is leased in any group of the queue,
+                its seq is returned and nothing is added.
 
         Raises:
             EventEncodingError: the event cannot be stored; nothing was written.
@@ -127,7 +127,7 @@ class Transport(Generic[T]):
         """Lease the oldest message of the group that has waited longest, or return None when nothing is deliverable.
 
         Args:
-            worker_id: who asks, for people who look at the queue; 1 to 512 bytes of UTF-8 without NUL.
+            worker_id: name of the worker, shown when the queue is inspected; 1 to 512 bytes of UTF-8 without NUL.
             visibility: seconds until another worker may take the message over, 0 < visibility <= 43,200.
             min_priority: 0 to 4; only groups with at least this priority.
 
@@ -137,7 +137,7 @@ class Transport(Generic[T]):
         return run(self._operations.claim(worker_id, visibility, min_priority), self._execute)
 
     def ack(self, lease: Lease[T]) -> None:
-        """Finish the leased message for good and free its group.
+        """Delete the leased message and free its group.
 
         Raises:
             LeaseLost: the lease no longer holds; nothing was changed.
@@ -148,7 +148,7 @@ class Transport(Generic[T]):
         """Return the message to the head of its group.
 
         Args:
-            delay: seconds for which the whole group stays parked, 0 to 31,536,000; 0 makes it claimable at once.
+            delay: seconds for which the whole group is parked, 0 to 31,536,000; 0 makes it claimable at once.
 
         Raises:
             LeaseLost: the lease no longer holds; nothing was changed.
@@ -167,7 +167,7 @@ class Transport(Generic[T]):
         return run(self._operations.extend(lease, visibility), self._execute)
 
     def close(self) -> None:
-        """Release the connections that this transport opened; a client handed in stays open. May be called again."""
+        """Close the connections that this transport opened; the application's own client stays open. Idempotent."""
         if self._execute is not refuse:
             self._execute = refuse
             self._executor.close()
@@ -182,7 +182,7 @@ class Transport(Generic[T]):
 
 
 class Inspector:
-    """Look at a queue without changing it. Figures are a snapshot and may cost time in proportion to the queue."""
+    """Look at a queue without changing it. Figures are a snapshot; their cost may grow with the size of the queue."""
 
     def __init__(self, transport: Transport[Any]) -> None:
         self._transport = transport
@@ -201,7 +201,7 @@ class Inspector:
 
 
 class AsyncTransport(Generic[T]):
-    """A queue for asyncio. One object serves many tasks of one event loop. `Transport` documents the operations."""
+    """A queue for asyncio. Many tasks of one event loop may share one object. `Transport` documents the operations."""
 
     manifest: ClassVar[Manifest]
 
@@ -252,7 +252,7 @@ class AsyncTransport(Generic[T]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this backend keeps of the contract."""
+        """The promises of the contract that this backend keeps."""
         return self.manifest.capabilities
 
     @property
@@ -266,18 +266,18 @@ class AsyncTransport(Generic[T]):
         return AsyncInspector(self)
 
     async def publish(self, group_id: str, event: T, priority: int = 0, *, dedup_id: str | None = None) -> int:
-        """Append an event to a group's queue and return the message's seq; see `Transport.publish`."""
+        """Append an event to a group and return the message's seq; see `Transport.publish`."""
         return await run_async(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
     async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease[T] | None:
         """Lease the oldest message of the group that has waited longest, or None; see `Transport.claim`.
 
-        A cancelled claim may have leased a message that nobody received: its lease expires by itself.
+        A cancelled claim may have leased a message that no worker received. That lease expires by itself.
         """
         return await run_async(self._operations.claim(worker_id, visibility, min_priority), self._execute)
 
     async def ack(self, lease: Lease[T]) -> None:
-        """Finish the leased message for good and free its group; see `Transport.ack`."""
+        """Delete the leased message and free its group; see `Transport.ack`."""
         await run_async(self._operations.ack(lease), self._execute)
 
     async def nack(self, lease: Lease[T], delay: float = 0.0) -> None:
@@ -289,12 +289,12 @@ class AsyncTransport(Generic[T]):
         return await run_async(self._operations.extend(lease, visibility), self._execute)
 
     async def close(self) -> None:
-        """Release the connections that this transport opened; a client handed in stays open. May be called again."""
+        """Close the connections that this transport opened; the application's own client stays open. Idempotent."""
         from asyncio import shield
 
         if self._execute is not refuse:
             self._execute = refuse
-            await shield(self._executor.close())  # who gives up waiting for it cannot ask again
+            await shield(self._executor.close())  # a caller that is cancelled here cannot close the transport again
 
     async def __aenter__(self) -> Self:
         return self

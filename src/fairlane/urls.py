@@ -1,6 +1,6 @@
-"""One parser of backend URLs, and the parts of them that are safe to show.
+"""Parse the URLs of backends, and find the parts of them that are safe to show.
 
-No message here repeats any part of a URL: where one is malformed, any part of it may belong to a password.
+No error message repeats any part of a URL, since in a malformed URL any part may belong to a password.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class Host:
     """One host of a URL.
 
     Attributes:
-        name: a name or an address; IPv6 without brackets; empty if the URL leaves it out.
-        port: 1 to 65535, None if the URL leaves it out.
+        name: a name or an address; IPv6 without brackets; empty if the URL has none.
+        port: 1 to 65535; None if the URL has none.
     """
 
     name: str
     port: int | None = None
 
     def at(self, default: int) -> str:
-        """Return `name:port` with a port of its own or the default one; IPv6 in brackets."""
+        """Return `name:port`, with the default port if the host has none; IPv6 in brackets."""
         name = f"[{self.name}]" if ":" in self.name else self.name
         return f"{name}:{self.port or default}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """What a URL says, with its percent escapes read.
+    """The parts of a URL, with percent escapes decoded (except in `path`).
 
     Attributes:
         scheme: in lower case.
         user: None if the URL has none.
         password: None if the URL has none; never shown.
-        hosts: several may stand between commas; none if the URL has none.
-        path: from its slash on, as it is written: a backend whose paths are names of files reads other bytes than
-            UTF-8 out of it.
-        options: those of the query, the last of each name.
+        hosts: the hosts, which a URL separates by commas; empty if the URL has none.
+        path: the path from its slash on, with its percent escapes, since the name of a file may contain bytes that
+            are not UTF-8.
+        options: the options of the query. If a name occurs twice, the last one counts.
         shown: hosts and ports, or the path of a file, for messages.
     """
 
@@ -73,15 +73,15 @@ class Url:
 
 
 def parse_url(url: str, *, usual: str, needs_host: bool = True) -> Url:
-    """Read a URL.
+    """Parse a URL.
 
     Args:
-        url: `scheme://user:password@host:port,host:port/path?option=value`, everything behind the slashes optional.
-        usual: what URLs of this backend look like, for messages.
+        url: `scheme://user:password@host:port,host:port/path?option=value`; all parts after `://` are optional.
+        usual: an example of a URL of this backend, for messages.
         needs_host: whether every host must have a name.
 
     Raises:
-        ConfigurationError: it is malformed. The message repeats no part of it.
+        ConfigurationError: the URL is malformed. The message repeats no part of it.
     """
     try:
         return _parsed(url, needs_host)
@@ -91,7 +91,7 @@ def parse_url(url: str, *, usual: str, needs_host: bool = True) -> Url:
 
 
 class _Wrong(Exception):
-    """What is wrong with a URL. Never leaves this module, and so never becomes the context of an error."""
+    """The reason why a URL is malformed. It never leaves this module, so it never becomes the context of an error."""
 
 
 def _parsed(url: str, needs_host: bool) -> Url:
@@ -99,7 +99,7 @@ def _parsed(url: str, needs_host: bool) -> Url:
     if parts is None:
         raise _Wrong("it must begin with its scheme and ://")
     authority, path, query = parts["authority"], parts["path"], parts["query"] or ""
-    if authority and "@" in url[parts.end("authority") :]:  # it ended a password with an unescaped / ? or #
+    if authority and "@" in url[parts.end("authority") :]:  # the password contains an unescaped / ? or #
         raise _Wrong(_ESCAPES)
     if parts["rest"]:
         raise _Wrong("it has no #fragment, and a # in it must be written as %23")
@@ -151,11 +151,11 @@ def _host(text: str, needed: bool) -> Host:
 
 
 def _check_name(name: str) -> None:
-    """Refuse what cannot be a host's name, in any alphabet."""
+    """Refuse a text that cannot be the name of a host, in any alphabet."""
     if not name:
         raise _Wrong("a host is missing")
     try:
-        ascii_name = name.encode("idna").decode()  # as the look-up of names will
+        ascii_name = name.encode("idna").decode()  # the resolver encodes the name in the same way
     except UnicodeError:
         ascii_name = ""
     if not _NAME.fullmatch(name if name.isascii() else ascii_name):
@@ -166,7 +166,7 @@ def scheme_of(url: str) -> str:
     """Return the scheme of a URL in lower case.
 
     Raises:
-        ConfigurationError: there is none. The text does not repeat the URL, which may hold a password.
+        ConfigurationError: there is none. The message does not repeat the URL, which may contain a password.
     """
     found = _SCHEME.match(url) if isinstance(url, str) else None
     if not found:
@@ -177,12 +177,12 @@ def scheme_of(url: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """Return where a URL points, for messages: hosts and ports, or the path of a file, never the credentials."""
+    """Return hosts and ports of a URL, or the path of a file, for messages; never the credentials."""
     rest = url.split("://", 1)[-1]
     authority, slash, path = rest.partition("/")
-    # a password may hold an unescaped '?' or '#': what is before the last '@' goes first
+    # remove all before the last '@' first, since a password may contain an unescaped '?' or '#'
     authority = authority.rpartition("@")[2].split("?", 1)[0].split("#", 1)[0]
-    # one with an unescaped '/' moves the '@' into what looks like the path: show nothing of it
+    # a password with an unescaped '/' puts the '@' into the path: then do not show the path
     if authority and ("@" in path.split("?", 1)[0] or ("@" in path and not _HOSTS.fullmatch(authority))):
         authority, path = path.rpartition("@")[2].partition("/")[0], ""
     if authority:
@@ -191,9 +191,9 @@ def host_of(url: str) -> str:
 
 
 def split_url(url: str) -> SplitResult:
-    """Split a URL that may name several hosts, some of them IPv6 addresses: `[::1]:7000,b:7000`.
+    """Split a URL that may name several hosts, also IPv6 addresses: `[::1]:7000,b:7000`.
 
-    `urlsplit` itself takes brackets only around the one host there is, in the Pythons of 2025 and later.
+    In Pythons of 2025 and later, `urlsplit` accepts brackets only if there is a single host.
     """
     found = _AUTHORITY.match(url)
     if found is None:
@@ -202,5 +202,5 @@ def split_url(url: str) -> SplitResult:
 
 
 def options_of(url: str) -> dict[str, str]:
-    """Return the query options of a URL, the last of each name."""
+    """Return the options in the query of a URL. If a name occurs twice, the last one counts."""
     return dict(parse_qsl(split_url(url).query, keep_blank_values=True))

@@ -54,7 +54,7 @@ def test_migrate_and_status(tmp_path: Path) -> None:
     assert "run `fairlane migrate --queue fairlane`" in before.out
     assert not (tmp_path / "new.db").exists()
     assert "now at revision 0001" in fairlane("migrate", "--url", url).ok().out
-    assert "nothing was to be done" in fairlane("migrate", "--url", url, "head").ok().out
+    assert "there was nothing to do" in fairlane("migrate", "--url", url, "head").ok().out
     assert fairlane("status", "--url", url).ok().out.startswith("Ready: ")
     answer = fairlane("status", "--url", url, "--json", "-q", "other")
     assert answer.code == 1
@@ -74,7 +74,7 @@ def test_migrate_base_removes_the_queue_but_no_messages_by_accident(url: str, qu
     assert queue.inspect.queue().messages == 1
     assert "removed" in fairlane("migrate", "base", "--yes", "--url", url).ok().out
     assert fairlane("status", "--url", url).code == 1
-    assert "nothing was to be done" in fairlane("migrate", "base", "--url", url).ok().out
+    assert "there was nothing to do" in fairlane("migrate", "base", "--url", url).ok().out
 
 
 def test_migrate_sql_prints_the_script_and_nothing_else(tmp_path: Path) -> None:

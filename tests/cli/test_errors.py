@@ -48,7 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("publish g NaN", "NaN is not JSON"),
         ("publish g 1 --priority 7", "priority must be an int from 0 to 4"),
         ("publish --file nowhere.jsonl", "nowhere.jsonl: No such file or directory"),
-        ("publish g --file nowhere.jsonl", "leave them out"),
+        ("publish g --file nowhere.jsonl", "leave out the others"),
         ("claim --visibility 0", "visibility must be more than 0"),
         ("claim --visibility nan", "visibility"),
         ("status --wait nan", "range 0<=x<=3600"),
@@ -58,7 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("ack g t 1", "no longer holds"),
         ("ack g t x", "SEQ"),
         ("ack --lease nowhere", "nowhere: No such file or directory"),
-        ("ack g t 1 --lease x", "name the lease once"),
+        ("ack g t 1 --lease x", "name the lease only once"),
         ("nack g t 1 --delay -1", "delay must be 0 to"),
         ("extend g t 1", "no longer holds"),
         ("migrate 9999", "9999"),
@@ -127,7 +127,7 @@ def test_a_pipe_is_read_to_its_end_before_anything_is_published(here: Path) -> N
 def test_a_lease_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (here / "lease").write_text(text)
     assert run(["ack", "--lease", "lease"]) == 2
-    assert "lease holds no lease as claim prints it" in capsys.readouterr().err
+    assert "lease is not the output of claim" in capsys.readouterr().err
 
 
 def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

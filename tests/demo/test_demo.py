@@ -17,7 +17,7 @@ import pytest
 from fairlane import FairlaneError, QueueStatus, migrate
 from fairlane.backends import MANIFESTS
 from fairlane.cli.runner import run
-from fairlane.demo import Plan, Report, rehearse, stage
+from fairlane.demo import Plan, Report, run_demo, stage
 from fairlane.demo.events import published
 from fairlane.demo.worker import Job, encode
 from tests.commands import environment, fairlane, fairlane_command
@@ -101,9 +101,9 @@ def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], tempo
     kit, _ = arm
     kit.folder = tmp_path
     done = fairlane("demo", "--url", kit.url("none"), "--events", 100, timeout=150).ok()
-    assert "sqs tells its figures approximately, and shows neither groups nor leases." in done.out
+    assert "The figures of sqs are approximate, and it does not show groups or leases." in done.out
     assert "wait behind it" not in done.out
-    assert "by its lease's end; the queue shows no leases" in done.out
+    assert "by the time of its lease; the queue shows no leases" in done.out
     assert "None" not in done.out
     assert done.out.count("holds  ") == len(PROOFS)
 
@@ -115,14 +115,14 @@ def test_the_group_of_the_last_message_may_go_a_moment_after_it() -> None:
     queue: Any = SimpleNamespace(inspect=SimpleNamespace(queue=lambda: looks.pop(0)), capabilities=capabilities)
     report = Report("mongo", "q", "processes", 2, 1, 1)
     unused: Any = None
-    course = stage._Course(Plan(), [], queue, unused, report, Nobody())
-    assert course._drain() == EMPTY
+    run = stage._Run(Plan(), [], queue, unused, report, Nobody())
+    assert run._drain() == EMPTY
 
 
 def test_threads_where_the_queue_lives_in_one_process(temporary: Path) -> None:
     done = fairlane("demo", "--url", "memory://", "--events", 200).ok()
     assert "worker threads, since this queue lives in one process" in done.out
-    assert "a thread, which dropped its lease and its work and left" in done.out
+    assert "a thread, which ended and left its lease and its work unfinished" in done.out
 
 
 def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp
     report = fairlane("demo", *where, "--keep", "--json", "--events", 100).ok().json
     assert report["queue"] == "kept"
     assert migrate.status(where[1], queue="kept").ready
-    assert "name another" in fairlane("demo", *where).failed_in_one_line()
+    assert "name a new queue" in fairlane("demo", *where).failed_in_one_line()
     assert migrate.status(where[1], queue="kept").ready
     for path in temporary.rglob("*"):
         assert path.name.startswith(("fairlane-demo-", "application.db"))
@@ -172,25 +172,25 @@ def small(**changes: object) -> Plan:
 def test_a_worker_that_fails_ends_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: encode(job).replace(job.database, "/no/such/folder/x"))
     with pytest.raises(FairlaneError, match=r"worker-\d failed: OperationalError: unable to open database file"):
-        rehearse(small(patience=60.0), Nobody())
+        run_demo(small(patience=60.0), Nobody())
 
 
 def test_a_worker_that_dies_ends_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "no job\n")
     with pytest.raises(FairlaneError, match=r"worker-\d ended too early: exit code 1 json.decoder.JSONDecodeError"):
-        rehearse(small(patience=60.0), Nobody())
+        run_demo(small(patience=60.0), Nobody())
 
 
 def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.ThreadMember.order", lambda self, word: None)
     with pytest.raises(FairlaneError, match=r"nothing was handled for 3 s; 0 of 100 are done"):
-        rehearse(small(url="memory://"), Nobody())
+        run_demo(small(url="memory://"), Nobody())
 
 
 def test_workers_that_never_start_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "")
     with pytest.raises(FairlaneError, match=r"worker-1, .* did not start in 2 s"):
-        rehearse(small(), Nobody())
+        run_demo(small(), Nobody())
 
 
 def test_a_proof_that_fails_is_exit_code_1(

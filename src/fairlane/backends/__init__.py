@@ -1,4 +1,4 @@
-"""The backends: which there are, and which one answers to a URL. Each is a folder with a manifest."""
+"""The table of all backends, and the choice of one by the scheme of a URL. Each backend is a folder with a manifest."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairlane.errors import ConfigurationError
 MANIFESTS: Mapping[str, Manifest] = {
     backend.MANIFEST.name: backend.MANIFEST for backend in (memory, sqlite, postgres, redis, mongo, libsql, rqlite, sqs)
 }
-"""By name. No driver is imported for it."""
+"""The manifests by name of the backend. They import no driver."""
 
 
 def manifest_of(scheme: str) -> Manifest:
-    """Return the manifest of the backend that answers to a URL scheme.
+    """Return the manifest of the backend that has this URL scheme.
 
     Raises:
-        ConfigurationError: no backend does.
+        ConfigurationError: no backend has it.
     """
     for manifest in MANIFESTS.values():
         if scheme in manifest.schemes:

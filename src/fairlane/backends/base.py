@@ -1,8 +1,8 @@
-"""What every backend is made of: a core of programs and two executors.
+"""The parts of every backend: a core of programs and two executors.
 
-A core says *what* is asked and what the answers mean, without a driver. An executor carries one request to the
-server with driver calls, and turns the driver's errors into Fairlane's. Cores whose operations are stored in the
-database share `stored.ProcedureCore`; the others write their own programs.
+A core makes the requests and reads the answers, without a driver. An executor sends one request to the server with
+driver calls, and turns the driver's errors into Fairlane's errors. Backends whose operations are stored in the database
+share `stored.ProcedureCore`. The other backends have programs of their own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 
 class Executor(Protocol[RequestT_contra, AnswerT_co]):
-    """Carries requests to the server with blocking driver calls; many threads may use one at once.
+    """Sends requests to the server with blocking driver calls. Many threads may use one executor at once.
 
-    Making one does no input or output: the first request connects.
+    Its constructor does no input or output. The first request connects.
     """
 
     @classmethod
@@ -39,7 +39,10 @@ class Executor(Protocol[RequestT_contra, AnswerT_co]):
 
 
 class AsyncExecutor(Protocol[RequestT_contra, AnswerT_co]):
-    """The same for asyncio; many tasks of one event loop may use one at once. A cancelled call harms no other."""
+    """The same for asyncio. Many tasks of one event loop may use one executor at once.
+
+    A cancelled call does not affect the others.
+    """
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self: ...
@@ -51,20 +54,20 @@ class AsyncExecutor(Protocol[RequestT_contra, AnswerT_co]):
 
 @runtime_checkable
 class Limited(Protocol):
-    """An executor whose calls can be told to end sooner than usual."""
+    """An executor that can limit the time of its calls below the usual timeout."""
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Let calls inside of the context end so many seconds from its beginning; each may take one second at least."""
+        """End the calls inside the context this many seconds after its beginning, but give each at least one second."""
         ...
 
 
 def starting(executor: object, seconds: float) -> AbstractContextManager[None]:
-    """Let no call at the start of a transport take longer than that waits for its server, if the executor can do so."""
+    """Limit the calls at the start of a transport to these seconds, if the executor can do so."""
     return executor.within(seconds) if isinstance(executor, Limited) else nullcontext()
 
 
 class LeaseGone(Exception):
-    """Told by an executor to its core: the server says that the token no longer holds. Never leaves a core."""
+    """Raised by an executor for its core: the server reports that the token no longer holds. Never leaves a core."""
 
 
 class Claimed(NamedTuple):
@@ -80,10 +83,11 @@ class Claimed(NamedTuple):
 
 
 class Core(ABC, Generic[RequestT, AnswerT]):
-    """The operations of a backend as programs. Arguments were checked before; events are JSON text here.
+    """The operations of a backend as programs. Arguments are checked already, and events are JSON text here.
 
     Attributes:
-        ends: by time.monotonic(), when a start must be over; None afterwards, when the backend's own timeout counts.
+        ends: the deadline for the start of a transport, by time.monotonic(). None after the start: from then on the
+            backend's own timeout counts.
     """
 
     ends: float | None = None
@@ -92,15 +96,15 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         self.queue = queue
 
     def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:
-        """Refuse a priority, a min_priority or a delay that this backend cannot honour, before anything is sent.
+        """Refuse a priority, a min_priority or a delay that this backend does not support, before anything is sent.
 
         Raises:
-            UnsupportedByBackend: as promise 13 of the contract says.
+            UnsupportedByBackend: the backend cannot keep what the argument asks for (promise 13 of the contract).
         """
 
     @abstractmethod
     def revision(self) -> Program[RequestT, AnswerT, Revision | None]:
-        """Return what the database says of itself, None when the queue is not there."""
+        """Return the queue's revision, or None if the queue is not there."""
 
     @abstractmethod
     def publish(
@@ -110,7 +114,7 @@ class Core(ABC, Generic[RequestT, AnswerT]):
 
     @abstractmethod
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[RequestT, AnswerT, Claimed | None]:
-        """Lease a message."""
+        """Lease a message; return None if nothing is deliverable."""
 
     @abstractmethod
     def ack(self, lease: Lease[Any]) -> Program[RequestT, AnswerT, None]:
@@ -137,9 +141,9 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         """Return a group's messages, head first; their `event` is the stored text."""
 
     def fault(self) -> Program[RequestT, AnswerT, str | None]:
-        """Return what is wrong with what is stored and what sets it right, None if nothing is known to be."""
+        """Return what is wrong with the stored data and how to repair it, or None if no fault is known."""
         return None
-        yield  # pragma: no cover - which makes it a program
+        yield  # pragma: no cover - the yield makes this method a program
 
     def check_ready(self) -> Program[RequestT, AnswerT, None]:
         """Ask the database once whether it serves this client.
@@ -156,7 +160,7 @@ class Core(ABC, Generic[RequestT, AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class Backend(Generic[RequestT, AnswerT]):
-    """The three classes of a backend. They agree on what is asked and answered."""
+    """The three classes of a backend. They share the types of requests and answers."""
 
     core: Callable[[str], Core[RequestT, AnswerT]]
     executor: type[Executor[RequestT, AnswerT]]
@@ -164,9 +168,9 @@ class Backend(Generic[RequestT, AnswerT]):
 
 
 class translated:  # noqa: N801 - reads like a statement: with translated(…)
-    """Raise what `translate` makes of a driver's error, chained to it; let errors pass that it answers with None.
+    """Raise the error that `translate` returns for a driver's error, chained to it. If it returns None, let it pass.
 
-    A class, since a generator with `contextmanager` takes three times as long, in every call.
+    This is a class, since a generator with `contextmanager` takes three times as long in every call.
     """
 
     __slots__ = ("_translate",)

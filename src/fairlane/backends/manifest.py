@@ -1,6 +1,6 @@
-"""What the rest of the package knows of a backend before its driver is imported.
+"""The manifest describes a backend to the rest of the package without importing its driver.
 
-Nothing outside this folder compares a backend's name: it asks the manifest.
+Code outside this folder never compares the name of a backend. It asks the manifest.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Option:
     """One option of a backend: a keyword argument of its transports, and a parameter in the query of its URLs.
 
     Attributes:
-        read: returns the value that a person wrote, checked; it gets the option's name and the value.
-        default: the value when none is given; it is not read.
-        unit: of a number, e.g. seconds.
-        doc: what it is for, in a sentence or two.
-        in_url: it may stand in a URL.
-        for_url: transports that are made of a URL take it.
-        for_client: transports that are made of the application's own client, pool or connection take it.
-        aliases: other spellings that a URL may use.
+        read: checks and converts a value. It gets the option's name and the value.
+        default: the value if the caller gives none. It is not passed to `read`.
+        unit: the unit of a number, for example seconds.
+        doc: its purpose, in one or two sentences.
+        in_url: a URL may contain it.
+        for_url: transports that are made from a URL accept it.
+        for_client: transports that are made from the application's own client, pool or connection accept it.
+        aliases: other names that a URL may use.
     """
 
     name: str
@@ -49,20 +49,20 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A backend in one place.
+    """The description of one backend.
 
     Attributes:
-        name: as in `STM_TRANSPORT_BACKEND`, and of the extra that installs its drivers.
-        schemes: of its URLs.
-        drivers: the modules that the extra installs; none means that nothing has to be installed.
-        capabilities: what it keeps of the contract.
-        options: what its URLs and its transports take besides.
-        dialect: under which a revision lists the templates of this backend; None: it has none.
-        choices: which choices of a migration it takes, by the names of `Choices`.
-        default_url: the URL that is meant when the environment names the backend alone.
-        load: imports core and executors, and with them the driver.
+        name: its name, in `STM_TRANSPORT_BACKEND` and as the extra that installs its drivers.
+        schemes: the schemes of its URLs.
+        drivers: the modules that the extra installs; empty if it needs no driver.
+        capabilities: the promises of the contract that it keeps.
+        options: the options of its URLs and transports.
+        dialect: the name under which a revision lists its templates; None if it has no templates.
+        choices: the fields of `Choices` that its migrations accept.
+        default_url: the URL to use if the environment variables name only the backend.
+        load: imports the core and the executors, and with them the driver.
         transports: imports the blocking and the asyncio transport.
-        target: opens what a migration runs on; None: nothing is migrated, the first transport makes the queue.
+        target: makes the target of a migration. None if nothing is migrated: then the first transport makes the queue.
     """
 
     name: str
@@ -79,11 +79,11 @@ class Manifest:
 
     @property
     def installed(self) -> bool:
-        """Whether its drivers are there."""
+        """Whether its drivers are installed."""
         return all(find_spec(driver) is not None for driver in self.drivers)
 
     def loaded(self) -> Backend[Any, Any]:
-        """Return core and executors.
+        """Import and return the core and the executors.
 
         Raises:
             MissingExtra: the driver is not installed.

@@ -1,6 +1,7 @@
-"""Backends whose operations are stored in the database: which operations there are, and the programs that call them.
+"""The table of stored operations, and the programs that call them.
 
-The names of operations, arguments and columns are those of the procedure files.
+It is for backends whose operations are stored in the database. Operations, arguments and columns have the same names
+as in the procedure files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revis
 from fairlane.program import Program
 
 ASIDE_SECONDS = 3600.0
-"""How long a damaged group is parked: one error an hour."""
+"""Seconds for which a damaged group is parked, so that it causes one error per hour."""
 
 Row: TypeAlias = Mapping[str, Any]
 """The columns of one row by name."""
@@ -30,15 +31,15 @@ class Operation:
     """One stored operation.
 
     Attributes:
-        name: of the procedure and its file.
-        columns: of the rows that it returns, in their order where a server does not name them. Times are microseconds
-            since the epoch, except those that say `_seconds`.
+        name: the name of the procedure and its file.
+        columns: the columns of its rows. Their order counts if a server does not name the columns. Times are
+            microseconds since the epoch, except columns whose names end with `_seconds`.
         looks: it changes nothing.
-        fenced: only the holder of a group's token may do it; its arguments are a lease.
-        repeatable: it may be sent again when the answer to the first request was lost. An `ack` or a `nack` may not:
-            its second answer would be that the lease is lost, which would look like somebody else's doing.
-        waits_for_disk: what it has done must survive a power failure. A claim need not: its message is claimable again.
-        adds: the queue grows by it. Whoever has no room refuses it, and it alone, so that the queue can be drained.
+        fenced: it needs the token of the group, so its arguments come from a lease.
+        repeatable: it may be sent again if the answer to the first request was lost. `ack` and `nack` may not: the
+            second answer would always be "lease lost", although the first request may have succeeded.
+        waits_for_disk: its result must survive a power failure. A lost claim does no harm: its message is claimable.
+        adds: it makes the queue larger. A server that is full refuses only these, so that the queue can be drained.
     """
 
     name: str
@@ -70,16 +71,16 @@ MESSAGE_STATUS = Operation(
     looks=True,
 )
 OPERATIONS = (PUBLISH, CLAIM, ACK, NACK, EXTEND, REVISION, QUEUE_STATUS, GROUP_STATUS, MESSAGE_STATUS)
-"""The one table of them. Executors, statements and the tests ask it instead of comparing names."""
+"""The table of all stored operations. Executors, statements and tests use it instead of comparing names."""
 
 
-@dataclass(slots=True)  # not frozen: that takes four times as long to make, and there is one for every operation
+@dataclass(slots=True)  # not frozen: a frozen one takes four times as long to make, and each operation makes one
 class Call:
-    """Ask the backend for one stored operation, in one round trip. The answer is its rows.
+    """Request one stored operation, in one round trip. The answer is its rows.
 
     Attributes:
-        ends: by time.monotonic(), when its caller must have an answer, whatever has to be sent again until then. None
-            leaves it to the executor.
+        ends: the deadline for the answer, by time.monotonic(), including all repetitions of the request. None means
+            that the executor chooses the deadline.
     """
 
     operation: Operation
@@ -88,7 +89,7 @@ class Call:
 
 
 def claimed_in(rows: Rows) -> Claimed | None:
-    """Return the message that a claim has leased, None if there is no row."""
+    """Return the message that a claim has leased, or None if there is no row."""
     if not rows:
         return None
     row = rows[0]
@@ -107,10 +108,10 @@ class ProcedureCore(Core[Call, Rows]):
     """Programs for backends whose operations are stored: each yields exactly one `Call`."""
 
     client_tokens: ClassVar[bool] = False
-    """The client makes the claim token: the server has no source of it, or a request may be applied twice."""
+    """Whether the client makes the token of a claim. Needed if the server cannot, or may apply a request twice."""
 
     def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
-        """Ask for one operation. Cores whose server may say "busy, nothing was done" ask again here."""
+        """Request one operation. A core overrides this if its server may answer "busy, nothing was done"."""
         return (yield Call(operation, arguments or {}))
 
     def revision(self) -> Program[Call, Rows, Revision | None]:
@@ -143,10 +144,10 @@ class ProcedureCore(Core[Call, Rows]):
         return arguments
 
     def set_aside(self, row: Row) -> Program[Call, Rows, NoReturn]:
-        """Park a group that a claim has leased and whose head is no message, so that the others are served.
+        """Park a leased group whose head message is missing, so that other groups are served. Then raise.
 
         Raises:
-            QueueDamaged: it names the group.
+            QueueDamaged: always; it names the group.
         """
         group_id, seq = row["group_id"], row["seq"]
         lease = Lease(group_id, None, seq if isinstance(seq, int) else 0, row["token"], 0, instant(0), instant(0))
@@ -169,7 +170,7 @@ class ProcedureCore(Core[Call, Rows]):
         return instant(rows[0]["expires_at"])
 
     def _fenced(self, operation: Operation, lease: Lease[Any], **more: float) -> Program[Call, Rows, Rows]:
-        """Call an operation that only the holder of the token may do."""
+        """Call an operation that needs the token of the group."""
         arguments = {**self.fence(lease), **more}
         try:
             rows = yield from self.call(operation, arguments)
@@ -180,10 +181,10 @@ class ProcedureCore(Core[Call, Rows]):
         return rows
 
     def fence(self, lease: Lease[Any]) -> dict[str, Any]:
-        """Return the arguments by which a fenced operation knows its lease.
+        """Return the arguments that identify a lease to a fenced operation.
 
         Raises:
-            LeaseLost: nobody can ever have held it.
+            LeaseLost: no claim can have made this lease.
         """
         return {"p_group_id": lease.group_id, "p_token": lease.token}
 

@@ -1,4 +1,4 @@
-"""What a migration runs on: a database that Alembic connects to, or one that gets each step from the ledger."""
+"""Targets of a migration: databases that Alembic can connect to, and databases that get each step from the ledger."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, ClassVar, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the DBA chose for one queue; the same names as `-x name=value` on Alembic's command line.
+    """The choices of the DBA for one queue. Alembic's command line has the same names: `-x name=value`.
 
     Attributes:
-        owner_role: owns everything: the migration sets this role first.
-        app_role: may execute the procedures, and nothing else. None keeps what the queue has, `none` is nobody.
-        reader_role: may read the views, and nothing else. None and `none` as above.
-        head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400, or
-            `always`: before every served group. None keeps what the queue has, 1 second for a new one.
+        owner_role: the role that owns everything. The migration sets this role first.
+        app_role: the role that may only execute the procedures. None keeps the current role; `none` means no role.
+        reader_role: the role that may only read the views. None and `none` as above.
+        head_start: seconds, 0 to 86,400: a new group stands in line this long before the time of its first message.
+            With `always` it stands before every served group. None keeps the current value, 1 second in a new queue.
     """
 
     queue: str
@@ -29,43 +29,43 @@ class Choices:
 
 
 NOBODY = "none"
-"""Instead of a role. PostgreSQL has no role of this name."""
+"""The word that stands for no role. PostgreSQL does not allow a role of this name."""
 
 
 class SqlTarget(ABC):
-    """A database that Alembic connects to, through SQLAlchemy. Making one connects to nothing."""
+    """A database that Alembic connects to, through SQLAlchemy. The constructor does not connect."""
 
     dialect: ClassVar[str]
-    """SQLAlchemy's name of it, for scripts that are only printed."""
+    """The name of SQLAlchemy's dialect, for scripts that are only printed."""
 
     engine: ClassVar[str]
-    """The URL of an SQLAlchemy engine, without a place: the driver gets our own URL as it is."""
+    """The URL of an SQLAlchemy engine, without an address: `open` makes the connections."""
 
     mends: ClassVar[bool] = False
-    """There is a template `mended`, which sets right what may be wrong in a queue."""
+    """Whether there is a template `mended`, which repairs damage in a queue."""
 
     @abstractmethod
     def open(self, *, create: bool) -> Any:
         """Return a connection of the driver that begins no transaction by itself.
 
         Args:
-            create: make the database if that is what a first connection does; else only look.
+            create: whether connecting may make a database that does not exist.
         """
 
     @abstractmethod
     def translate(self, error: BaseException | None) -> Exception | None:
-        """Return what a driver's error means in a migration, None to let it through."""
+        """Return Fairlane's error for a driver's error in a migration, or None to let the driver's error pass."""
 
     @abstractmethod
     def version_table(self) -> dict[str, Any]:
-        """Name the queue's own version table, as arguments of Alembic: it never meets the application's."""
+        """Return the arguments of Alembic that name the queue's own version table, separate from the application's."""
 
     @abstractmethod
     def settings_table(self) -> tuple[str, str | None]:
-        """Return the table that clients read, and its schema."""
+        """Return the name of the settings table, which clients read, and its schema."""
 
     def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
-        """Return the script that applies the choices to a queue that is there already, None for nothing.
+        """Return the script that applies the choices to an existing queue, or None if nothing changes.
 
         Args:
             look: returns the rows of a query.
@@ -73,7 +73,7 @@ class SqlTarget(ABC):
         return None
 
     def begin(self, *, create: bool) -> str | None:
-        """Return the statement that begins the transaction, None where the driver does so."""
+        """Return the statement that begins the transaction, or None if the driver begins it."""
         return None
 
     def namespace(self) -> str | None:
@@ -81,38 +81,38 @@ class SqlTarget(ABC):
         return None
 
     def statements(self, script: str) -> Iterable[str]:
-        """Return what a rendered template is sent as."""
+        """Return the statements in which a rendered template is sent."""
         return (script,)
 
 
 class LedgerTarget(ABC):
-    """A database that Alembic cannot connect to. Making one sends nothing."""
+    """A database that Alembic cannot connect to. The constructor sends nothing."""
 
     @abstractmethod
     def lock(self) -> AbstractContextManager[None]:
-        """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
+        """Return a context in which no other migration of this queue runs; wait for another one for a limited time."""
 
     @abstractmethod
     def read(self) -> str | None:
-        """Return the current revision, None when the queue is not there."""
+        """Return the current revision, or None if the queue is not there."""
 
     @abstractmethod
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
-        """Bring the target to a revision: scripts and revision id together, or as near to that as it can.
+        """Apply one step: scripts and revision id in one atomic request, or as close to that as the server allows.
 
         Args:
             scripts: rendered templates of the step.
-            revision: the revision reached; None after the downgrade of the first, which removes the queue.
+            revision: the revision after the step; None if the step removes the queue.
             serves: the oldest revision whose clients it serves.
-            stamp: only write the revision, whatever the scripts.
+            stamp: only write the revision and ignore the scripts.
         """
 
-    def mend(self) -> None:  # noqa: B027 - most have nothing to mend
-        """Set right what may be wrong in a queue; called after the last step of a migration, or without any."""
+    def mend(self) -> None:  # noqa: B027 - most targets have nothing to repair
+        """Repair damage in a queue. Called after the last step of a migration, also if there was no step."""
 
     @abstractmethod
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
-        """Return what a DBA would type or pipe in to apply the step by hand."""
+        """Return the text that a DBA can run to apply the step by hand."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The command line. `main` is all that other modules need; everything else is imported when a command runs."""
+"""The command line. Other modules need only `main`. It imports the commands when it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let `python -m fairlane.cli` do what `fairlane` does."""
+"""Run the command `fairlane` with `python -m fairlane.cli`."""
 
 from fairlane.cli import main
 

@@ -21,7 +21,9 @@ app = typer.Typer(
 )
 
 
-def _telling_of_broken_pipes(command: Callable[..., None]) -> Callable[..., None]:
+def _with_reader_gone(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with `ReaderGone` in place of `BrokenPipeError`."""
+
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
@@ -33,21 +35,21 @@ def _telling_of_broken_pipes(command: Callable[..., None]) -> Callable[..., None
 
 
 _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
-    ("migrate", schema.migrate, "Create a queue's schema, or bring it to a revision."),
-    ("status", schema.status, "Tell whether a queue's schema fits this client."),
+    ("migrate", schema.migrate, "Create a queue's schema, or migrate it to a revision."),
+    ("status", schema.status, "Show whether a queue's schema fits this client."),
     ("stats", look.stats, "Show the queue's figures."),
     ("groups", look.groups, "Show groups in the order of the line."),
     ("peek", look.peek, "Show the messages of a group."),
     ("publish", publishing.publish, "Publish an event, or a file of them."),
     ("claim", leases.claim, "Lease the next message and print the lease."),
-    ("ack", leases.ack, "Finish a claimed message for good."),
+    ("ack", leases.ack, "Delete a claimed message, which is finished."),
     ("nack", leases.nack, "Give a claimed message back."),
-    ("extend", leases.extend, "Prolong a lease."),
-    ("backends", look.list_backends, "Show which backends there are."),
+    ("extend", leases.extend, "Extend a lease."),
+    ("backends", look.list_backends, "List the backends."),
     ("demo", demo.demo, "Run the demo, and prove its result."),
 )
 for _name, _function, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary)(_telling_of_broken_pipes(_function))
+    app.command(_name, short_help=_summary)(_with_reader_gone(_function))
 
 
 def _print_version(wanted: bool) -> None:
@@ -66,6 +68,6 @@ def _root(
 ) -> None:
     """Ordered, per-key queues in the database you already run.
 
-    The database comes from --url or FAIRLANE_URL (or STM_TRANSPORT_BACKEND with FAIRLANE_<BACKEND>_URL). Exit codes:
+    The database is named by --url or FAIRLANE_URL (or by STM_TRANSPORT_BACKEND and FAIRLANE_<BACKEND>_URL). Exit codes:
     0 done, 1 no (nothing to claim, not ready), 2 an error, which is one line on stderr.
     """

@@ -1,4 +1,4 @@
-"""`fairlane demo`: run the demo and show it."""
+"""`fairlane demo`: run the demo and show its course."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fairlane.backends import MANIFESTS
 from fairlane.cli import tables
 from fairlane.cli.options import AsJson
 from fairlane.cli.text import json_line, record
-from fairlane.demo import Casualty, Plan, Report, rehearse
+from fairlane.demo import Casualty, Plan, Report, run_demo
 from fairlane.model import GroupStatus, QueueStatus
 
 NOT_PROVEN = 1
 SHOWN_GROUPS = 4
 MOMENTS = {
-    "before": "Before: everything is published, nobody works",
-    "middle": "In the middle: a worker has just been killed, the others go on",
+    "before": "Before: everything is published, and no worker has started",
+    "middle": "In the middle: a worker was just killed, and the others continue",
     "after": "After",
 }
 
@@ -33,25 +33,27 @@ def demo(
         typer.Option(
             "--url",
             metavar="URL",
-            help="The database; an SQLite file in a temporary folder unless given. FAIRLANE_URL does not count here.",
+            help="The database; by default an SQLite file in a temporary folder. FAIRLANE_URL is ignored here.",
             show_default=False,
         ),
     ] = None,
     queue: Annotated[
         str | None, typer.Option("--queue", "-q", metavar="NAME", help="A queue to make.", show_default="a new name")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", "-w", metavar="N", help="Worker processes, 2 at least.")] = 4,
-    visibility: Annotated[float, typer.Option("--visibility", "-v", metavar="SECONDS", help="Of each lease.")] = 2.5,
+    workers: Annotated[int, typer.Option("--workers", "-w", metavar="N", help="Worker processes, at least 2.")] = 4,
+    visibility: Annotated[
+        float, typer.Option("--visibility", "-v", metavar="SECONDS", help="Duration of each lease.")
+    ] = 2.5,
     events: Annotated[
-        int | None, typer.Option("--events", "-n", metavar="N", help="Only so many lines.", show_default="all")
+        int | None, typer.Option("--events", "-n", metavar="N", help="Number of lines to handle.", show_default="all")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the queue and the files.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not remove the queue and the files.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Handle a real package manager's log with several workers, kill one of them, and prove the result.
 
-    Each package is a group, each status line of examples/dpkg.log an event. The queue is made for the demo and
-    removed in the end. Exit code 1 when a proof fails, 2 when the demo could not be finished.
+    Each package is a group, and each status line of examples/dpkg.log is an event. The queue is made for the demo and
+    removed in the end. Exit code 1 if a proof fails, 2 if the demo could not be finished.
 
     --json prints one object: backend, queue, kind, workers, events, packages, publish_seconds, publish_rate,
     handle_seconds, handle_rate, recovery_seconds, total_seconds, handled (by worker), casualty, views (before,
@@ -59,11 +61,11 @@ def demo(
     """
     plan = Plan(url, queue, workers, visibility, events, keep)
     if as_json:
-        report = rehearse(plan, _Silent())
+        report = run_demo(plan, _Silent())
         typer.echo(json_line(summary(report)))
     else:
         with _screen() as screen:
-            report = rehearse(plan, screen)
+            report = run_demo(plan, screen)
             screen.ends(report)
     if not report.holds:
         raise typer.Exit(NOT_PROVEN)
@@ -94,7 +96,7 @@ class _Silent:
 
 
 class _Screen:
-    """Shows the demo to people; the progress bar only where it can move."""
+    """Shows the demo in a terminal. Without a terminal there is no progress bar."""
 
     def __init__(self, console: Console, bar: Progress) -> None:
         self._console = console
@@ -112,7 +114,7 @@ class _Screen:
             f"{report.workers} worker {kind}."
         )
         if not MANIFESTS[report.backend].capabilities.exact_counts:
-            self._say(f"{report.backend} tells its figures approximately, and shows neither groups nor leases.")
+            self._say(f"The figures of {report.backend} are approximate, and it does not show groups or leases.")
         self._say("")
 
     def progress(self, stage: str, done: int, total: int) -> None:
@@ -132,7 +134,7 @@ class _Screen:
             self._console.print()
             self._console.print(tables.group_table(groups[:SHOWN_GROUPS]))
             if len(groups) > SHOWN_GROUPS:
-                self._say(f"… and {len(groups) - SHOWN_GROUPS:,} groups more")
+                self._say(f"… and {len(groups) - SHOWN_GROUPS:,} more groups")
         self._console.print()
 
     def killed(self, casualty: Casualty) -> None:

@@ -1,4 +1,4 @@
-"""Commands that take and finish messages by hand."""
+"""The commands that claim a message by hand, and ack, nack or extend its lease."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlane.cli.given import decoded, read_stdin, utf8
+from fairlane.cli.input import decoded, read_stdin, utf8
 from fairlane.cli.options import QUEUE, Queue, Url, opened
 from fairlane.cli.text import json_line, record
 from fairlane.errors import EventDecodingError
@@ -21,11 +21,11 @@ NOTHING = 1
 
 Worker = Annotated[
     str | None,
-    typer.Option("--worker", "-w", metavar="ID", help="Who asks; this host and process unless given.", callback=utf8),
+    typer.Option("--worker", "-w", metavar="ID", help="Worker id; by default this host and process.", callback=utf8),
 ]
 Visibility = Annotated[
     float,
-    typer.Option("--visibility", "-v", metavar="SECONDS", help="Until others may take the message, 12 h at most."),
+    typer.Option("--visibility", "-v", metavar="SECONDS", help="Duration of the lease, at most 12 h."),
 ]
 Floor = Annotated[
     int, typer.Option("--min-priority", "-p", metavar="0-4", help="Only groups of this priority or more.")
@@ -45,16 +45,16 @@ def claim(
     visibility: Visibility = 60.0,
     min_priority: Floor = 0,
 ) -> None:
-    """Lease the next message and print the lease; exit code 1 when nothing is deliverable.
+    """Lease the next message and print the lease; exit code 1 if nothing is deliverable.
 
     Prints one JSON object: group_id, event, seq, token, attempts, published_at, expires_at. Keep it for ack, nack
-    and extend: without the token the message comes back only when its lease runs out.
+    and extend. Without the token, the message becomes claimable only when its lease expires.
     """
     with opened(url, queue) as transport:
         try:
             lease = transport.claim(_me() if worker is None else worker, visibility, min_priority)
         except EventDecodingError as error:
-            _print(error.lease)  # the lease is held, so the caller must be able to give it back
+            _print(error.lease)  # the lease holds, and the caller needs its token to ack or nack it
             raise
     if lease is None:
         typer.echo("Nothing is deliverable.", err=True)
@@ -70,7 +70,7 @@ def ack(
     url: Url = None,
     queue: Queue = QUEUE,
 ) -> None:
-    """Finish a claimed message for good: fairlane claim | tee lease; fairlane ack --lease lease."""
+    """Delete a claimed message, which is finished: fairlane claim | tee lease; fairlane ack --lease lease."""
     held = _lease(lease, group, token, seq)
     with opened(url, queue) as transport:
         transport.ack(held)
@@ -82,7 +82,7 @@ def nack(
     seq: SeqArgument = None,
     lease: LeaseFile = None,
     delay: Annotated[
-        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Park the whole group for so long.")
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Time for which the whole group is parked.")
     ] = 0.0,
     url: Url = None,
     queue: Queue = QUEUE,
@@ -102,7 +102,7 @@ def extend(
     url: Url = None,
     queue: Queue = QUEUE,
 ) -> None:
-    """Let a lease end some seconds from now, and print it anew (as claim does)."""
+    """Let a lease end --visibility seconds from now, and print the new lease as claim does."""
     held = _lease(lease, group, token, seq)
     with opened(url, queue) as transport:
         _print(transport.extend(held, visibility))
@@ -119,11 +119,11 @@ def _print(lease: Lease) -> None:
 def _lease(file: str | None, group: str | None, token: str | None, seq: int | None) -> Lease:
     if file is not None:
         if group is not None:
-            raise ValueError("name the lease once: by --lease, or by GROUP TOKEN SEQ")
+            raise ValueError("name the lease only once: by --lease FILE, or by GROUP TOKEN SEQ")
         text = read_stdin() if file == "-" else decoded(Path(file).read_bytes(), file)
         return _parse(text, "stdin" if file == "-" else file)
     if group is None or token is None or seq is None:
-        raise ValueError("name the lease: --lease FILE with what claim printed, or GROUP TOKEN SEQ")
+        raise ValueError("name the lease: --lease FILE with the output of claim, or GROUP TOKEN SEQ")
     return _made(group, token, seq, {})
 
 
@@ -131,15 +131,15 @@ def _parse(text: str, source: str) -> Lease:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source} holds no lease as claim prints it: {error}") from None
+        raise ValueError(f"{source} is not the output of claim: {error}") from None
     wanted = {"group_id": str, "token": str, "seq": int}
-    if not isinstance(fields, dict) or not all(type(fields.get(name)) is kind for name, kind in wanted.items()):
-        raise ValueError(f"{source} holds no lease as claim prints it: group_id, token and seq are needed")
+    if not isinstance(fields, dict) or not all(type(fields.get(name)) is type_ for name, type_ in wanted.items()):
+        raise ValueError(f"{source} is not the output of claim: group_id, token and seq are needed")
     return _made(fields["group_id"], fields["token"], fields["seq"], fields)
 
 
 def _made(group: str, token: str, seq: int, fields: dict[str, Any]) -> Lease:
-    """Make a lease of what is known of it: only group, token and seq are proof of anything."""
+    """Make a lease from its known fields. Only group, token and seq are needed; the others have default values."""
     return Lease(
         group_id=group,
         event=fields.get("event"),

@@ -1,4 +1,4 @@
-"""Commands that look at a queue and change nothing."""
+"""The commands that show a queue and change nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
     """Show the queue's figures.
 
     --json prints one object: queue, groups, ready, in_flight, parked, messages, oldest_seconds (null when empty),
-    is_estimate (true when figures above 10,000 are estimates and the oldest is at least so old).
+    is_estimate (true if figures above 10,000 are estimates and oldest_seconds is a lower bound).
     """
     with opened(url, queue) as transport:
         row = transport.inspect.queue()
@@ -28,16 +28,16 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
     else:
         tables.console().print(tables.queue_table(row))
         if not transport.capabilities.exact_counts:
-            typer.echo(f"{transport.backend} tells these figures approximately, and no others.", err=True)
+            typer.echo(f"{transport.backend} gives only these figures, and they are approximate.", err=True)
         elif row.is_estimate:
-            typer.echo("Figures above 10,000 are estimates; the oldest message is at least so old.", err=True)
+            typer.echo("Figures above 10,000 are estimates; the oldest message may be older.", err=True)
 
 
 def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
-    """Show groups in the order of the line, those that are claimable first.
+    """Show groups in the order of the line, claimable groups first.
 
-    --json prints one object a line: group_id, state (ready, in_flight, parked), priority, depth, oldest_seconds,
-    worker_id, attempts, ready_in_seconds, depth_is_capped (true when the group has more messages than depth says).
+    --json prints one object per line: group_id, state (ready, in_flight, parked), priority, depth, oldest_seconds,
+    worker_id, attempts, ready_in_seconds, depth_is_capped (true if the group has more messages than depth).
     """
     check_limit(limit)
     with opened(url, queue) as transport:
@@ -55,7 +55,7 @@ def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: A
 def peek(group: Group, url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
     """Show the messages of a group, its head first. Nothing is claimed.
 
-    --json prints one object a line: group_id, seq, state (in_flight, waiting), position, attempts, dedup_id,
+    --json prints one object per line: group_id, seq, state (in_flight, waiting), position, attempts, dedup_id,
     published_at, age_seconds, event.
     """
     with opened(url, queue) as transport:
@@ -70,9 +70,9 @@ def peek(group: Group, url: Url = None, queue: Queue = QUEUE, limit: Limit = 100
 
 
 def list_backends(as_json: AsJson = False) -> None:
-    """Show which backends there are, what each keeps of the 14 promises, and which drivers are missing.
+    """List the backends, which of the 14 promises each one keeps, and which drivers are missing.
 
-    --json prints one object a line: backend, schemes, installed, extra (null when the backend needs none), server,
+    --json prints one object per line: backend, schemes, installed, extra (null if the backend needs no driver), server,
     reach, durability, clock, differences (by the number of the promise), and the other fields of
     fairlane.capabilities.
     """

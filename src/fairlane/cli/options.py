@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they open a queue."""
+"""The options that several commands share, and the function that opens a queue."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlane.cli.given import utf8
+from fairlane.cli.input import utf8
 from fairlane.connect import connect
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.transport import Transport
 
 STARTUP_TIMEOUT = 2.0
-"""Seconds to wait for a server that is not up: a person sits in front of it."""
+"""Seconds to wait for a server that is not up. Short, since a person waits for the command."""
 
 Url = Annotated[
     str | None,
@@ -31,5 +31,5 @@ QUEUE = DEFAULT_QUEUE
 
 
 def opened(url: str | None, queue: str) -> Transport[Any]:
-    """Return a transport for the backend that the options or the environment name."""
+    """Return a transport for the backend that the options or the environment variables name."""
     return connect(url, queue, startup_timeout=STARTUP_TIMEOUT)

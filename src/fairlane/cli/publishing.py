@@ -1,4 +1,4 @@
-"""Publish one event, or a file of them."""
+"""The command that publishes one event, or a file of events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import typer
 
 from fairlane import contract
 from fairlane.cli import tables
-from fairlane.cli.given import decoded, parse_json, read_stdin, utf8
+from fairlane.cli.input import decoded, parse_json, read_stdin, utf8
 from fairlane.cli.options import QUEUE, Queue, Url, opened
 from fairlane.codec import JsonCodec, encode_event
 from fairlane.errors import FairlaneError
@@ -50,31 +50,31 @@ def publish(
     ] = None,
     priority: Annotated[
         int | None,
-        typer.Option("--priority", "-p", metavar="0-4", help="Of an empty group.", show_default="0"),
+        typer.Option("--priority", "-p", metavar="0-4", help="Priority of the group if it is empty.", show_default="0"),
     ] = None,
     dedup_id: Annotated[
         str | None,
         typer.Option(
-            "--dedup-id", metavar="ID", help="Add nothing while a message with this id is there.", callback=utf8
+            "--dedup-id", metavar="ID", help="Add nothing if the queue has a message with this id.", callback=utf8
         ),
     ] = None,
     url: Url = None,
     queue: Queue = QUEUE,
 ) -> None:
-    """Publish an event and print its seq; or every line of a file, in order.
+    """Publish an event and print its seq, or publish every line of a file in order.
 
-    A line of a file is {"group": "g", "event": …}, and may have "priority" and "dedup_id". All of it, also of stdin, is
-    read and checked before the first line is published. A string is JSON with its quotes: fairlane publish g '"text"'.
+    A line of a file is {"group": "g", "event": …}, and may have "priority" and "dedup_id". The whole file or stdin is
+    read and checked before the first line is published. A JSON string needs its quotes: fairlane publish g '"text"'.
     """
     if file is None:
         if group is None or event is None:
-            raise ValueError("name a group and an event, or a --file of them")
+            raise ValueError("name a group and an event, or a --file of events")
         parsed = parse_json(read_stdin() if event == "-" else event, "the event")
         with opened(url, queue) as transport:
             typer.echo(transport.publish(group, parsed, priority or 0, dedup_id=dedup_id))
     else:
         if group is not None or priority is not None or dedup_id is not None:
-            raise ValueError("--file says group, priority and dedup_id in each line: leave them out")
+            raise ValueError("with --file each line has its own group, priority and dedup_id: leave out the others")
         _publish_file(file, url, queue)
 
 
@@ -93,23 +93,23 @@ def _publish_file(file: str, url: str | None, queue: str) -> None:
 
 @contextmanager
 def _stream(file: str) -> Iterator[IO[bytes]]:
-    """Open a file that can be read twice. What comes out of a pipe is kept, in a temporary file if it is large."""
+    """Open a file so that it can be read twice. The content of a pipe is copied, to a temporary file if it is large."""
     if file != "-":
         with Path(file).open("rb") as stream:
             if stream.seekable():
                 yield stream
             else:
-                with _kept(stream) as copy:
+                with _copied(stream) as copy:
                     yield copy
     elif sys.stdin.buffer.seekable():
         yield sys.stdin.buffer
     else:
-        with _kept(sys.stdin.buffer) as copy:
+        with _copied(sys.stdin.buffer) as copy:
             yield copy
 
 
 @contextmanager
-def _kept(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+def _copied(stream: IO[bytes]) -> Iterator[IO[bytes]]:
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as copy:
         shutil.copyfileobj(stream, copy)
         copy.seek(0)
@@ -120,13 +120,13 @@ def _lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, Line]]:
     for number, raw in enumerate(stream, 1):
         if raw.strip():
             try:
-                yield number, _line(decoded(raw, "it"))
+                yield number, _line(decoded(raw, "the line"))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{name} line {number}: {error}") from None
 
 
 def _line(text: str) -> Line:
-    fields = parse_json(text, "it")
+    fields = parse_json(text, "the line")
     if not isinstance(fields, dict) or not {"group", "event"} <= set(fields):
         raise ValueError('a line is an object with "group" and "event"')
     if unknown := sorted(set(fields) - _KEYS):
@@ -158,6 +158,6 @@ def _publish_lines(
                 bar.update(task, completed=count)
         except (FairlaneError, ValueError, KeyboardInterrupt):
             bar.stop()
-            typer.echo(f"Published the first {count:,} events of {name}, not those after them.", err=True)
+            typer.echo(f"Published only the first {count:,} events of {name}.", err=True)
             raise
     return count, groups

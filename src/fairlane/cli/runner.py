@@ -1,7 +1,7 @@
-"""Run a command and turn whatever goes wrong into one line and an exit code.
+"""Run a command, and report an error as one line and an exit code.
 
-Exit codes: 0 done; 1 "no" as an answer (nothing to claim, not ready, a proof failed); 2 an error; 130 Ctrl-C;
-141 the reader of a pipe went away; 143 terminated.
+Exit codes: 0 done; 1 the answer is "no" (nothing to claim, not ready, a proof failed); 2 an error; 130 Ctrl-C;
+141 the reader of a pipe closed it; 143 terminated by SIGTERM.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ FAILED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 130, 141, 143
 
 
 class ReaderGone(Exception):
-    """The reader of the output went away. Typer would make exit code 1 of a broken pipe, which means "no" here."""
+    """The reader of the output closed the pipe. For BrokenPipeError Typer would exit with 1, which means "no" here."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line given, `sys.argv` by default, and return its exit code."""
+    """Run a command line, by default that of `sys.argv`, and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not _streams_are_open():
-        _report(ValueError("standard output is closed, nothing was done: send it to /dev/null"), given)
+        _report(ValueError("standard output is closed, so nothing was done: redirect it to /dev/null"), given)
         return FAILED
     _make_streams_forgiving()
     try:
         previous = signal.signal(signal.SIGTERM, _terminate)
     except ValueError:
-        previous = None  # signals can only be set in the main thread; tests run in others
+        previous = None  # signal handlers can be set only in the main thread; tests call this in other threads
     try:
         return _guarded(given)
     finally:
@@ -64,7 +64,7 @@ def _invoke(given: list[str]) -> int:
 
     from fairlane.cli.app import app
 
-    # without its standalone mode Typer raises errors instead of printing them, and returns the code of an `Exit`
+    # without standalone mode Typer raises errors instead of printing them, and returns the code of an `Exit`
     result = get_command(app).main(given or ["--help"], prog_name="fairlane", standalone_mode=False)
     return result if isinstance(result, int) else 0
 
@@ -79,10 +79,10 @@ def _report(error: Exception, given: list[str]) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """Say what happened: our own errors and wrong input in their words, others with their type."""
+    """Return the message of an error, with its type unless it is one of Fairlane's or caused by wrong input."""
     from fairlane.errors import FairlaneError
 
-    if hasattr(error, "format_message"):  # wrong options and arguments, as Typer (or the click it uses) reports them
+    if hasattr(error, "format_message"):  # a wrong option or argument, reported by Typer or click
         return f"{error.format_message()} (try --help)"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
@@ -94,15 +94,16 @@ def _describe(error: Exception) -> str:
 
 
 def _streams_are_open() -> bool:
-    """Tell whether what is printed arrives: a seq or a lease that nobody gets is worse than an error.
+    """Return whether stdout is open. Without it nothing is done, since the printed seq or lease would be lost.
 
-    Descriptors that were closed are taken: else the database's file would get one, and what libraries print to it.
+    Closed descriptors are replaced by /dev/null. Otherwise the file of a database could get the number of stdout or
+    stderr, and text that a library prints would be written into that file.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is that of the closed stream
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is that of the closed stream
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BytesIO())
     if sys.stderr is None:
@@ -111,14 +112,14 @@ def _streams_are_open() -> bool:
 
 
 def _make_streams_forgiving() -> None:
-    """Print every character: one that the encoding of the terminal lacks is shown as its escape."""
+    """Print a character as its escape if the encoding of the terminal does not have it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_stdout() -> None:
-    # Python writes the rest of its buffer at exit, which would fail again
+    # at exit Python writes the rest of its buffer, which would fail again
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

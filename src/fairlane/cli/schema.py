@@ -1,4 +1,4 @@
-"""Commands for whoever owns the schema."""
+"""The commands for the owner of the schema."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from fairlane.errors import QueueDamaged, SchemaNotReady
 NOT_READY = 1
 
 
-def _patience(seconds: float) -> float:
-    if not 0 <= seconds <= 3600:  # which refuses NaN too
+def _checked_wait(seconds: float) -> float:
+    if not 0 <= seconds <= 3600:  # refuses NaN too
         raise typer.BadParameter(f"{seconds} is not in the range 0<=x<=3600.")
     return seconds
 
 
 Wait = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", help="For a server that is not up yet.", callback=_patience)
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", help="Time to wait for a server that is not up yet.", callback=_checked_wait
+    ),
 ]
 Revision = Annotated[
     str, typer.Argument(metavar="REVISION", help="head, a four-digit id, or base, which removes the queue.")
@@ -31,22 +34,22 @@ OwnerRole = Annotated[
     str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: becomes the owner of everything.")
 ]
 AppRole = Annotated[
-    str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions; none: nobody.")
+    str | None, typer.Option("--app-role", metavar="ROLE", help="Postgres: may execute the functions; none: no role.")
 ]
 ReaderRole = Annotated[
-    str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views; none: nobody.")
+    str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views; none: no role.")
 ]
 HeadStart = Annotated[
     str | None,
     typer.Option(
         "--head-start",
         metavar="SECONDS|always",
-        help="New groups go before those served in the last seconds; 0: by arrival; always: before all served ones.",
+        help="New groups go before groups served within this time; 0: order of arrival; always: before all served.",
         show_default="1",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue although it holds messages.")]
-Sql = Annotated[bool, typer.Option("--sql", help="Print what a DBA would apply by hand; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue even if it holds messages.")]
+Sql = Annotated[bool, typer.Option("--sql", help="Print a script that a DBA can apply by hand; change nothing.")]
 
 
 def migrate(
@@ -61,7 +64,7 @@ def migrate(
     wait: Wait = STARTUP_TIMEOUT,
     sql: Sql = False,
 ) -> None:
-    """Create a queue's schema, or bring it to a revision."""
+    """Create a queue's schema, or migrate it to a revision."""
     chosen = resolve_url(url)
     options = {
         "owner_role": owner_role,
@@ -80,28 +83,28 @@ def migrate(
     now = migrations.status(chosen, queue=queue)
     after = now.found
     if was.fault and after is not None and not now.fault:
-        typer.echo(f"The queue {queue} is mended.")
+        typer.echo(f"The queue {queue} was damaged and is repaired.")
     else:
         typer.echo(_outcome(queue, before, after))
     if before == after is not None and (app_role or reader_role):
-        typer.echo("Its roles are as you named them.")
+        typer.echo("It has the roles that you named.")
     if before == after is not None and (head_start or owner_role):
-        typer.echo("--head-start and --owner-role count when a queue is made; this one stays as it is.", err=True)
+        typer.echo("--head-start and --owner-role count only for a new queue; this queue was not changed.", err=True)
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:
     messages = migrations.messages_in(url, queue)
     if messages:
         lost = "1 message" if messages == 1 else f"{messages:,} messages"
-        raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove it")
+        raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove the queue")
 
 
 def _outcome(queue: str, before: str | None, after: str | None) -> str:
     if before == after:
-        return f"The queue {queue} is {_at(after)}; nothing was to be done."
+        return f"The queue {queue} is {_at(after)}; there was nothing to do."
     if after is None:
         return f"The queue {queue} is removed."
-    return f"The queue {queue} is now {_at(after)}" + (f", it was {_at(before)}." if before else ".")
+    return f"The queue {queue} is now {_at(after)}" + (f"; it was {_at(before)}." if before else ".")
 
 
 def _at(revision: str | None) -> str:
@@ -109,10 +112,10 @@ def _at(revision: str | None) -> str:
 
 
 def status(url: Url = None, queue: Queue = QUEUE, wait: Wait = STARTUP_TIMEOUT, as_json: AsJson = False) -> None:
-    """Tell whether a queue's schema fits this client: exit code 0 if it does, 1 if not.
+    """Show whether a queue's schema fits this client: exit code 0 if it does, 1 if not.
 
-    --json prints one object: queue, found (null when the queue is not there), serves, needed, ready, fault (null
-    unless something is wrong with what is stored).
+    --json prints one object: queue, found (null if the queue is not there), serves, needed, ready, fault (null
+    unless the stored data are damaged).
     """
     found = migrations.status(resolve_url(url), queue=queue, startup_timeout=wait)
     if as_json:

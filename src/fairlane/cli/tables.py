@@ -1,4 +1,4 @@
-"""Tables for people. Every cell is literal text: nothing in it is taken for markup."""
+"""Tables for people. Every cell is literal text and is never read as markup."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ STATE_STYLES = {"ready": "green", "in_flight": "yellow", "parked": "blue", "wait
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that prints text as it is: no markup, no emoji names, no guesses at what is a number."""
+    """Return a console that prints text unchanged: no markup, no emoji names, no highlighted numbers."""
     stream = sys.stderr if stderr else sys.stdout
-    # A pipe has no width, and a table cut to 80 columns is of no use to grep. In a narrow terminal long lines break,
-    # because a squeezed table would lose columns.
+    # A pipe has no width, and grep needs whole lines. In a narrow terminal long lines wrap, since a table that is
+    # narrower than its columns would lose some of them.
     width = max(shutil.get_terminal_size().columns, NARROWEST) if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
 def table(*columns: str, right: Sequence[str] = (), title: str | None = None, fold: Sequence[str] = ()) -> Table:
-    """Return an empty table; columns in `right` hold numbers, those in `fold` may take several lines."""
+    """Return an empty table. Columns in `right` are aligned right; cells in `fold` may take several lines."""
     made = Table(
         box=SIMPLE_HEAD,
         title=Text(title) if title else None,
@@ -63,7 +63,7 @@ def add_row(made: Table, *cells: object) -> None:
 
 
 def queue_table(row: QueueStatus, title: str | None = None) -> Table:
-    """Return the figures of a queue, the columns of the view `queue_status`."""
+    """Return a table of the queue's figures, with the columns of the view `queue_status`."""
     numbers = ("groups", "ready", "in_flight", "parked", "messages", "oldest")
     made = table("queue", *numbers, right=numbers, title=title)
     counts = (row.groups, row.ready, row.in_flight, row.parked, row.messages)
@@ -72,7 +72,7 @@ def queue_table(row: QueueStatus, title: str | None = None) -> Table:
 
 
 def group_table(rows: Sequence[GroupStatus], title: str | None = None) -> Table:
-    """Return groups in the order of the line, the columns of the view `group_status`."""
+    """Return a table of groups in the order of the line, with the columns of the view `group_status`."""
     numbers = ("priority", "depth", "oldest", "attempts", "ready_in")
     made = table(
         *("group", "state", "priority", "depth", "oldest", "worker", "attempts", "ready_in"),
@@ -96,7 +96,7 @@ def group_table(rows: Sequence[GroupStatus], title: str | None = None) -> Table:
 
 
 def message_table(rows: Sequence[MessageStatus], title: str | None = None) -> Table:
-    """Return the messages of a group, head first, the columns of the view `message_status`."""
+    """Return a table of a group's messages, head first, with the columns of the view `message_status`."""
     made = table(
         *("position", "seq", "state", "attempts", "age", "dedup_id", "event"),
         right=("position", "seq", "attempts", "age"),
@@ -115,13 +115,13 @@ def _state(state: str) -> Text:
 
 
 def _cell(value: Any) -> str:
-    if value is None:  # what the backend does not tell
+    if value is None:  # a figure that the backend does not report
         return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def progress(on: Console | None = None, *, keep: bool = False) -> Progress:
-    """Return a progress bar, on stderr unless told otherwise; without a terminal it prints nothing."""
+    """Return a progress bar, by default on stderr. Without a terminal it prints nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     chosen = on or console(stderr=True)

@@ -1,6 +1,7 @@
 """Text that is safe in a terminal, and JSON that is the same everywhere.
 
-Group ids and events are whatever applications publish. None of it may move the cursor, change a colour or hide itself.
+Applications may publish any characters in group ids and events. None of them may move the cursor, change a colour or
+be invisible.
 """
 
 from __future__ import annotations
@@ -27,42 +28,42 @@ _SHORTEST_SECRET = 3
 
 
 def one_line(text: object) -> str:
-    """Return a text as one line without anything that a terminal would act on."""
+    """Return a text as one line without control characters."""
     return escaped(" ".join(str(text).split()))
 
 
 def escaped(text: str) -> str:
-    """Replace each character that could act on a terminal, or hide in it, by its `\\u` escape."""
+    """Replace each character that could control a terminal or be invisible by its `\\u` escape."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(char) if _unsafe(char) else char for char in text)
 
 
 def quoted_if_odd(text: str) -> str:
-    """Return an id as it is if it looks like what it is, else as a JSON string."""
+    """Return an id unchanged if people can read it without doubt, else as a JSON string."""
     plain = text == text.strip() and not text.startswith('"') and not any(_unsafe(char) for char in text)
     return text if plain else event_text(text)
 
 
 def event_text(event: Any, longest: int | None = None) -> str:
-    """Return an event as readable JSON, cut to some length."""
+    """Return an event as readable JSON of at most `longest` characters."""
     text = escaped(json.dumps(event, ensure_ascii=False))
     return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
 
 
 def json_line(value: Any) -> str:
-    """Return a value as one line of JSON in ASCII: the same in every locale, and harmless in every terminal."""
+    """Return a value as one line of JSON in ASCII, which is the same in every locale and safe in every terminal."""
     text = json.dumps(value, default=_plain, separators=(",", ":"))
     return text.replace("\x7f", "\\u007f")
 
 
 def record(row: DataclassInstance) -> dict[str, Any]:
-    """Return a row as a JSON object with the names of its columns; times are ISO 8601 in UTC."""
+    """Return a row as a dict with the names of its columns, for `json_line`, which writes times as ISO 8601 in UTC."""
     return asdict(row)
 
 
 def age(seconds: float | None) -> str:
-    """Return a span of time as people write it, two units at most."""
+    """Return a duration in seconds as text for people, in at most two units."""
     if seconds is None:
         return "-"
     if seconds < 60:
@@ -75,7 +76,7 @@ def age(seconds: float | None) -> str:
 
 
 def without_secrets(text: str, urls: Iterable[str]) -> str:
-    """Replace the secrets of these URLs in a message. Our own messages hold none, but a driver's might."""
+    """Replace the secrets of these URLs in a message. Fairlane's messages contain none, but a driver's message may."""
     for secret in sorted({secret for url in urls for secret in _secrets(url)}, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
@@ -85,10 +86,10 @@ def _secrets(url: str) -> Iterable[str]:
     authority = url.partition("://")[2]
     _, at, _ = authority.rpartition("@")
     found = [authority.rpartition("@")[0].partition(":")[2]] if at else []
-    with suppress(ValueError):  # not a URL: it will be refused for that
+    with suppress(ValueError):  # not a URL: it is refused elsewhere
         found += [value for name, value in parse_qsl(split_url(url).query) if _is_secret(name)]
     for raw in found:
-        # a password with unescaped characters is split into parts, and a driver may take one for a host
+        # a driver may split a password at unescaped characters and show one part as a host
         for secret in (raw, unquote(raw), *re.split("[@/#?:]", raw)):
             if len(secret) >= _SHORTEST_SECRET:
                 yield secret

@@ -1,9 +1,9 @@
-"""The demo: a package manager's log, handled by several workers, one of which is killed; then the proof.
+"""The demo: several workers handle a package manager's log, one worker is killed, and the result is proved.
 
-`rehearse` does it on any backend. It prints nothing: a `Watcher` sees what happens.
+`run_demo` runs it on any backend. It prints nothing; a `Watcher` is told what happens.
 """
 
 from fairlane.demo.report import Casualty, Plan, Proof, Report, Watcher
-from fairlane.demo.stage import rehearse
+from fairlane.demo.stage import run_demo
 
-__all__ = ["Casualty", "Plan", "Proof", "Report", "Watcher", "rehearse"]
+__all__ = ["Casualty", "Plan", "Proof", "Report", "Watcher", "run_demo"]

@@ -1,7 +1,7 @@
-"""The application of the demo: it keeps the state of each package, in a database of its own.
+"""The application of the demo: it keeps the state of each package in its own database.
 
-A queue delivers at least once. The application makes that exactly once in its usual way: in one transaction it
-changes its state and remembers the number of the message, and a message that it knows already changes nothing.
+A queue delivers a message at least once. The application applies it exactly once: in one transaction it changes its
+state and stores the number of the message. A message whose number is already stored changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal, Self
 from fairlane.demo.events import Event
 from fairlane.model import Lease
 
-PATIENCE = 30.0
+LOCK_TIMEOUT = 30.0
 """Seconds to wait for the other workers' transactions."""
 
 Outcome = Literal["applied", "repeated", "overtaken"]
@@ -30,7 +30,7 @@ create table packages (
     version text not null,
     at text not null,
     handled integer not null,  -- events so far
-    last_seq text not null     -- of the last one; text, since some backends number beyond 64 bits
+    last_seq text not null     -- seq of the last event; text, since some backends have more than 64 bits
 );
 create table deliveries (
     id integer primary key,
@@ -50,7 +50,7 @@ create table deliveries (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One line of the application's journal."""
+    """One entry of the application's journal."""
 
     event: Event
     seq: int
@@ -66,7 +66,7 @@ def _details(event: Event) -> tuple[str, str, str]:
 
 
 class Application:
-    """What a worker does with a message. Each worker has its own connection."""
+    """Handles the messages. Each worker has its own object, with its own connection."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=0)
@@ -83,7 +83,7 @@ class Application:
     def handle(
         self, lease: Lease, worker: str, before_commit: Callable[[], None] = lambda: None
     ) -> tuple[int, Outcome]:
-        """Apply an event to its package unless it was applied before; return the journal's line and what was done."""
+        """Apply an event to its package unless it was applied before; return the journal entry's id and the outcome."""
         event = Event(**lease.event)
         self._begin()
         try:
@@ -115,14 +115,14 @@ class Application:
             (event.package, event.status, event.version, event.at, str(seq)),
         )
 
-    def mark_late(self, line: int) -> None:
-        """Note that the lease of this delivery was lost before the ack."""
+    def mark_late(self, delivery_id: int) -> None:
+        """Record that the lease of this delivery was lost before the ack."""
         self._begin()
-        self._connection.execute("update deliveries set late = 1 where id = ?", (line,))
+        self._connection.execute("update deliveries set late = 1 where id = ?", (delivery_id,))
         self._connection.execute("commit")
 
     def _begin(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 self._connection.execute("begin immediate")
@@ -130,11 +130,11 @@ class Application:
             except sqlite3.OperationalError:
                 if time.monotonic() > deadline:
                     raise
-            # even odds for all workers; SQLite's own growing pauses would starve some
+            # short random pauses give all workers the same chance; SQLite's growing pauses would starve some
             time.sleep(random.uniform(0.0002, 0.001))
 
     def count_applied(self) -> int:
-        """Return how many events were handled so far."""
+        """Return the number of events that were handled so far."""
         return int(self._connection.execute("select coalesce(sum(handled), 0) from packages").fetchone()[0])
 
     def packages(self) -> dict[str, Event]:

@@ -1,4 +1,4 @@
-"""The workers of the demo, processes or threads. When the crew is closed, all of them are gone."""
+"""The workers of the demo, as processes or threads. When the crew is closed, all workers have ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlane.demo.worker import Abandoned, Job, Worker, encode
 
 SECONDS_TO_END = 10.0
 Inbox = SimpleQueue[tuple[str, dict[str, Any]]]
-"""The name of a worker and its message. The last one has the key `ended`, with the reason or None."""
+"""The name of a worker and its message. A worker's last message has the key `ended`, with the reason or None."""
 
 
 class Member(Protocol):
@@ -27,17 +27,17 @@ class Member(Protocol):
     name: str
 
     def order(self, word: str) -> None:
-        """Tell it to `start` or to `stop`."""
+        """Send the worker the order `start` or `stop`."""
 
     def kill(self) -> str:
-        """End it in the middle of its work, wait for its end, and say how it ended."""
+        """End the worker in the middle of its work, wait for its end, and return how it ended."""
 
     def end(self) -> None:
-        """Make sure that it is gone."""
+        """End the worker if it still runs."""
 
 
 class ProcessMember:
-    """A worker in a process of its own."""
+    """A worker in its own process."""
 
     def __init__(self, job: Job, inbox: Inbox) -> None:
         self.name = job.name
@@ -59,21 +59,19 @@ class ProcessMember:
         ]
         for listener in self._listeners:
             listener.start()
-        self._write(
-            encode(job)
-            # not on its command line, which every user of the machine can read: the URL may hold a password
-        )
+        # not on the command line: every user of the machine can read that, and the URL may contain a password
+        self._write(encode(job))
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended: the thread that reads its output reports that
+        with contextlib.suppress(OSError):  # the process has ended; the thread that reads its output reports that
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(ValueError):  # half a line of a worker that was killed
+            with contextlib.suppress(ValueError):  # an incomplete line of a worker that was killed
                 self._inbox.put((self.name, json.loads(line)))
         code = self._process.wait()
         self._listeners[1].join(SECONDS_TO_END)
@@ -105,7 +103,7 @@ class ProcessMember:
 
 
 class ThreadMember:
-    """A worker in a thread, for a queue in this process. Killed, it ends without any cleaning up."""
+    """A worker in a thread, for a queue in this process. When it is killed, it ends without cleaning up."""
 
     def __init__(self, job: Job, inbox: Inbox) -> None:
         self.name = job.name
@@ -120,7 +118,7 @@ class ThreadMember:
         try:
             Worker(job, self).run()
         except Abandoned:
-            reason = "abandoned its work"
+            reason = "stopped in the middle of its work"
         except Exception as error:
             self.send({"error": f"{type(error).__name__}: {error}"})
         self.send({"ended": reason})
@@ -136,7 +134,7 @@ class ThreadMember:
 
     def kill(self) -> str:
         self._thread.join(SECONDS_TO_END)
-        return "a thread, which dropped its lease and its work and left"
+        return "a thread, which ended and left its lease and its work unfinished"
 
     def end(self) -> None:
         self.stopped.set()
@@ -145,7 +143,7 @@ class ThreadMember:
 
 
 class Crew:
-    """All workers. As a context manager it ends those that are left."""
+    """All workers. As a context manager it ends those that still run."""
 
     def __init__(self, jobs: Sequence[Job], *, threads: bool) -> None:
         self.inbox: Inbox = SimpleQueue()
@@ -159,12 +157,12 @@ class Crew:
             raise
 
     def order(self, word: str) -> None:
-        """Tell all of them."""
+        """Send all workers an order."""
         for member in self.members.values():
             member.order(word)
 
     def end(self) -> None:
-        """Make sure that all of them are gone."""
+        """End all workers that still run."""
         for member in self.members.values():
             member.end()
 

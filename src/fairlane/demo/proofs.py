@@ -1,4 +1,4 @@
-"""The proofs: the application's own journal is compared with the log."""
+"""The proofs: they compare the application's journal with the log."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def final_state(log: Sequence[Event], state: dict[str, Event]) -> Proof:
     wanted = {event.package: event for event in log}
     right = sum(state.get(package) == event for package, event in wanted.items())
     holds = right == len(wanted) == len(state)
-    return Proof("final state", holds, f"{right:,} of {len(wanted):,} packages are as their last line in the log says")
+    return Proof("final state", holds, f"{right:,} of {len(wanted):,} packages have the state of their last log line")
 
 
 def order(log: Sequence[Event], journal: Sequence[Delivery]) -> Proof:
-    """Each package's events took effect in the log's order, and what came again came before anything later."""
+    """Check that each package's events were applied in the log's order, and repeated ones came before later ones."""
     handled = by_package(delivery.event for delivery in journal if delivery.outcome == "applied")
     wrong = sum(
         is_event != should_be
         for package, events in by_package(log).items()
         for is_event, should_be in zip(handled.get(package, []), events, strict=False)
     )
-    # wrong: a message after a later one, or again with the same attempts, unless its lease was lost in between
+    # wrong: a message after a later one, or a repeated one with attempts 1, unless its lease was lost before the ack
     wrong += sum(
         delivery.outcome == "overtaken" or (delivery.outcome == "repeated" and delivery.attempts == 1)
         for delivery in journal
@@ -54,7 +54,7 @@ def order(log: Sequence[Event], journal: Sequence[Delivery]) -> Proof:
 
 
 def nothing_lost(log: Sequence[Event], journal: Sequence[Delivery]) -> Proof:
-    """Every event took effect exactly once."""
+    """Check that every event was applied exactly once."""
     applied = [delivery for delivery in journal if delivery.outcome == "applied"]
     distinct = {(delivery.event.package, delivery.seq) for delivery in applied}
     lost = len(log) - len(distinct)
@@ -64,30 +64,33 @@ def nothing_lost(log: Sequence[Event], journal: Sequence[Delivery]) -> Proof:
 
 
 def killed(casualty: Casualty | None) -> Proof:
-    """A worker was killed while the queue showed that it held a message, or within its lease where none is shown."""
+    """Check that a worker was killed while it held a message.
+
+    The queue must show its lease. If the backend shows no leases, the worker must have ended before its lease did.
+    """
     if casualty is None:
-        return Proof("killed", False, "no worker was killed: all was handled before")
+        return Proof("killed", False, "no worker was killed: all events were handled before")
     held = "held" if casualty.held else "did not hold"
     detail = f"{casualty.worker} ({casualty.end}) {held} message {casualty.seq} of {casualty.package}"
-    told = "" if casualty.shown else ", by its lease's end; the queue shows no leases"
-    return Proof("killed", casualty.held, detail + told)
+    source = "" if casualty.shown else ", by the time of its lease; the queue shows no leases"
+    return Proof("killed", casualty.held, detail + source)
 
 
 def recovered(journal: Sequence[Delivery], casualty: Casualty | None) -> Proof:
-    """The killed worker's message came back as the next one of its package, as attempt 2."""
+    """Check that the killed worker's message was the next one of its package, as attempt 2."""
     if casualty is None:
         return Proof("recovered", False, "there was nothing to recover")
     after = [entry for entry in journal if entry.event.package == casualty.package and entry.time > casualty.time]
     if not after:
-        return Proof("recovered", False, f"message {casualty.seq} of {casualty.package} never came back")
+        return Proof("recovered", False, f"message {casualty.seq} of {casualty.package} was not delivered again")
     back = after[0]
     holds = back.seq == casualty.seq and back.attempts == 2 and back.worker != casualty.worker
-    detail = f"message {back.seq} came back to {back.worker} as attempt {back.attempts}"
+    detail = f"message {back.seq} was delivered to {back.worker} as attempt {back.attempts}"
     return Proof("recovered", holds, f"{detail}, {back.time - casualty.time:.1f} s after the kill")
 
 
 def drained(left: QueueStatus) -> Proof:
-    """Nothing is left in the queue."""
+    """Check that the queue is empty."""
     holds = left.messages == 0 and not left.groups
     groups = "" if left.groups is None else f" and {left.groups} groups"  # SQS does not count them
     return Proof("drained", holds, f"{left.messages} messages{groups} are left")

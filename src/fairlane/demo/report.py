@@ -1,4 +1,4 @@
-"""What the demo is told, what it shows while it runs, and what it finds."""
+"""The input of the demo, its events while it runs, and its report."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fairlane.model import GroupStatus, QueueStatus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do.
+    """The input of the demo.
 
     Attributes:
         url: the backend; None for an SQLite file in a temporary folder.
         queue: the queue to make; None for a generated name. It must not exist.
-        workers: processes, or threads on `memory://`; one of them is killed, so two at least.
-        visibility: seconds of each lease, and so about the time until the killed worker's message comes back.
-        events: handle only so many lines of the log; None for all.
-        keep: leave the queue, and what was made in the temporary folder.
-        patience: seconds without any progress after which the demo gives up.
+        workers: number of processes, or of threads on `memory://`. One of them is killed, so at least two.
+        visibility: seconds of each lease. About this time passes until the killed worker's message is delivered again.
+        events: number of lines of the log to handle; None for all.
+        keep: do not remove the queue and the files in the temporary folder.
+        patience: seconds without any progress after which the demo fails.
     """
 
     url: str | None = None
@@ -40,22 +40,22 @@ class Casualty:
     package: str
     seq: int
     waiting: int | None
-    """Messages of the package behind the one it held; None where a queue cannot show that."""
+    """Number of the package's messages behind the held one; None if the backend does not show messages."""
     handled: int
-    """Events that it had handled before."""
+    """Number of events that the worker had handled before."""
     time: float
     held: bool
-    """Whether the queue showed, after its end, that it held the message; or, where a queue cannot show that, whether it
-    ended before its lease did."""
+    """Whether the queue showed, after the kill, that the worker held the message. If the backend shows no leases:
+    whether the worker ended before its lease."""
     end: str
     """How it ended, in words."""
     shown: bool = True
-    """Whether a queue of this kind can show what is held."""
+    """Whether the backend shows leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One claim about the run: whether it holds, and the figures."""
+    """One statement about the run: whether it holds, and its figures."""
 
     name: str
     holds: bool
@@ -64,7 +64,7 @@ class Proof:
 
 @dataclass(slots=True)
 class Report:
-    """What happened. Seconds are of this machine's clock."""
+    """The result of the demo. Seconds are measured with this machine's clock."""
 
     backend: str
     queue: str
@@ -75,15 +75,15 @@ class Report:
     packages: int
     publish_seconds: float = 0.0
     handle_seconds: float = 0.0
-    """From the start of the workers to the last event that did not have to wait for the killed worker's lease."""
+    """From the start of the workers to the last event that did not wait for the killed worker's lease."""
     handled_until_then: int = 0
     recovery_seconds: float | None = None
     total_seconds: float = 0.0
     casualty: Casualty | None = None
     handled: dict[str, int] = field(default_factory=dict)
-    """Events handled by each worker."""
+    """Number of events handled by each worker."""
     views: dict[str, tuple[QueueStatus, Sequence[GroupStatus]]] = field(default_factory=dict)
-    """What an operator sees: `before`, `middle` and `after`."""
+    """The state of the queue at the moments `before`, `middle` and `after`."""
     proofs: list[Proof] = field(default_factory=list)
 
     @property
@@ -103,16 +103,16 @@ class Report:
 
 
 class Watcher(Protocol):
-    """Sees what happens while it happens."""
+    """Is called by the demo while it runs."""
 
     def begins(self, report: Report, where: str) -> None:
-        """Everything is ready."""
+        """Called when the queue and the application are ready."""
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """So much of a stage (`publishing`, `handling`) is done."""
+        """Called when `done` of `total` events of a stage (`publishing`, `handling`) are done."""
 
     def looks(self, moment: str, queue: QueueStatus, groups: Sequence[GroupStatus]) -> None:
-        """What an operator sees at some moment: `before`, `middle`, `after`."""
+        """Called with the state of the queue at a moment: `before`, `middle`, `after`."""
 
     def killed(self, casualty: Casualty) -> None:
-        """A worker was killed."""
+        """Called when a worker was killed."""

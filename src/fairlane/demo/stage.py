@@ -31,20 +31,20 @@ from fairlane.urls import host_of, scheme_of
 TICK = 0.1
 SECONDS_TO_DRAIN = 10.0
 SECONDS_TO_COUNT = 90.0
-"""Where figures are approximate: SQS says that they are right a minute after the last change."""
-DOOMED_SHARE = 0.05
-"""The part of the work after which a worker is killed: early, so that its lease runs out while others work."""
-MUCH = 2000
-"""Events from which on all workers start together."""
-FEW = 4
-"""Events that a package should have for a worker to be killed at it, so that some wait behind the one it holds."""
+"""For backends with approximate figures: those of SQS are right one minute after the last change."""
+KILL_AFTER_SHARE = 0.05
+"""The part of the events after which a worker is killed. Small, so that its lease expires while the others work."""
+MANY_EVENTS = 2000
+"""From this number of events on, all workers start together."""
+ENOUGH_MESSAGES = 4
+"""The worker is killed at a package with this many events at least, so that some wait behind the held message."""
 
 
-def rehearse(plan: Plan, watcher: Watcher) -> Report:
-    """Run the demo and return what was found.
+def run_demo(plan: Plan, watcher: Watcher) -> Report:
+    """Run the demo and return its report.
 
     Raises:
-        FairlaneError: it could not be finished. Whatever was started and made is gone all the same.
+        FairlaneError: the demo could not be finished. Its processes were ended, and its queue and files removed.
     """
     began = time.monotonic()
     log = read_log(plan.events)
@@ -55,13 +55,13 @@ def rehearse(plan: Plan, watcher: Watcher) -> Report:
         report = Report(manifest.name, name, kind, plan.workers, len(log), len(by_package(log)))
         watcher.begins(report, host_of(url))
         with connect(url, name) as queue, Application.create(folder / "application.db") as application:
-            _Course(plan, log, queue, application, report, watcher).run(url, folder)
+            _Run(plan, log, queue, application, report, watcher).run(url, folder)
         report.total_seconds = time.monotonic() - began
     return report
 
 
 def _in_process(url: str) -> bool:
-    """Tell whether other processes cannot reach the queue."""
+    """Return whether only this process can reach the queue."""
     return manifest_of(scheme_of(url)).capabilities.reach == "process"
 
 
@@ -84,28 +84,28 @@ def _folder(plan: Plan) -> Iterator[Path]:
 
 @contextmanager
 def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
-    """Make a queue that was not there before, and remove it in the end."""
-    # the queue is removed in the end, so nothing has to survive a power failure: that saves three syncs per message
+    """Make a new queue, and remove it in the end."""
+    # the queue need not survive a power failure, since it is removed in the end: this saves three syncs per message
     url = plan.url or f"sqlite:///{folder / 'queue.db'}?synchronous=normal"
     name = plan.queue or f"demo_{secrets.token_hex(4)}"
     in_process = _in_process(url)
     if not in_process and migrate.status(url, queue=name).found is not None:
-        raise ConfigurationError(f"the queue {name} exists, and the demo removes its queue in the end: name another")
-    made_by_us = plan.url is not None and not in_process and not plan.keep
+        raise ConfigurationError(f"the queue {name} exists, and the demo removes its queue: name a new queue")
+    removes = plan.url is not None and not in_process and not plan.keep
     try:
         migrate.upgrade(url, queue=name)
         yield url, name
     except BaseException:
-        if made_by_us:
-            with suppress(Exception):  # the first error is the one that people need to see
+        if removes:
+            with suppress(Exception):  # report the first error, not one of the removal
                 migrate.downgrade(url, queue=name, revision="base")
         raise
-    if made_by_us:
+    if removes:
         migrate.downgrade(url, queue=name, revision="base")
 
 
 @dataclass(slots=True)
-class _Course:
+class _Run:
     """The state of a running demo."""
 
     plan: Plan
@@ -128,7 +128,7 @@ class _Course:
             crew.order("stop")
             self._wait_for_ends(crew)
         self._look("after")
-        self._judge(started, left)
+        self._prove(started, left)
 
     def _publish(self) -> None:
         began = time.monotonic()
@@ -140,8 +140,8 @@ class _Course:
 
     def _jobs(self, url: str, folder: Path) -> list[Job]:
         names = [f"worker-{number}" for number in range(1, self.plan.workers + 1)]
-        doomed_after = int(len(self.log) * DOOMED_SHARE / len(names))
-        busy = tuple(package for package, events in by_package(self.log).items() if len(events) >= FEW)
+        kill_after = int(len(self.log) * KILL_AFTER_SHARE / len(names))
+        busy = tuple(package for package, events in by_package(self.log).items() if len(events) >= ENOUGH_MESSAGES)
         return [
             Job(
                 url,
@@ -149,14 +149,18 @@ class _Course:
                 name,
                 self.plan.visibility,
                 str(folder / "application.db"),
-                doomed_after if name == names[0] else None,
+                kill_after if name == names[0] else None,
                 busy if name == names[0] else (),
             )
             for name in names
         ]
 
     def _next(self, crew: Crew, seconds: float) -> tuple[str, dict[str, Any]] | None:
-        """Return what a worker says next, None after some silence; raise when one has failed."""
+        """Return the next message of a worker, or None if none arrives in time.
+
+        Raises:
+            FairlaneError: a worker failed.
+        """
         try:
             name, message = crew.inbox.get(timeout=seconds)
         except Empty:
@@ -171,27 +175,27 @@ class _Course:
         waiting = set(crew.members)
         deadline = time.monotonic() + self.plan.patience
         while waiting:
-            heard = self._next(crew, TICK)
-            if heard and "ready" in heard[1]:
-                waiting.discard(heard[0])
+            received = self._next(crew, TICK)
+            if received and "ready" in received[1]:
+                waiting.discard(received[0])
             if time.monotonic() > deadline:
                 raise FairlaneError(f"{', '.join(sorted(waiting))} did not start in {self.plan.patience:g} s")
 
     def _start(self, crew: Crew) -> None:
-        """Start the workers; with few events only the one to be killed, since others might finish before that."""
-        doomed, *others = crew.members.values()
-        for member in (doomed, *others) if len(self.log) >= MUCH else (doomed,):
+        """Start the workers. With few events start only the worker to kill: the others could finish before the kill."""
+        victim, *others = crew.members.values()
+        for member in (victim, *others) if len(self.log) >= MANY_EVENTS else (victim,):
             member.order("start")
 
     def _handle(self, crew: Crew) -> None:
-        """Wait until everything is handled; kill a worker on the way."""
+        """Wait until all events are handled. Kill a worker when it holds the chosen message."""
         done, since = 0, time.monotonic()
         patience = self.plan.patience + 2 * self.plan.visibility
         while done < len(self.log):
-            heard = self._next(crew, TICK)
-            if heard and "holding" in heard[1]:
-                crew.order("start")  # the others; a worker that runs already ignores it
-                self._kill(crew, *heard)
+            received = self._next(crew, TICK)
+            if received and "holding" in received[1]:
+                crew.order("start")  # for the other workers; a worker that already runs ignores it
+                self._kill(crew, *received)
             count = self.application.count_applied()
             if count > done:
                 done, since = count, time.monotonic()
@@ -222,7 +226,7 @@ class _Course:
 
     @staticmethod
     def _held(name: str, group: GroupStatus | None) -> bool:
-        """Tell whether the queue says that a worker holds a message of the group."""
+        """Return whether the queue shows that the worker holds a message of the group."""
         return group is not None and group.state == "in_flight" and group.worker_id == name
 
     def _look(self, moment: str, *, announce: bool = True) -> Sequence[GroupStatus]:
@@ -236,12 +240,12 @@ class _Course:
         return groups
 
     def _drain(self) -> QueueStatus:
-        """Wait for the last acks; return what is left."""
+        """Wait until the last messages are acked; return the figures of the queue then."""
         exact = self.queue.capabilities.exact_counts
         deadline = time.monotonic() + (SECONDS_TO_DRAIN if exact else SECONDS_TO_COUNT)
         while True:
             left = self.queue.inspect.queue()
-            # an ack of several steps removes the group after the message
+            # on some backends an ack has several steps and removes the group after the message
             if not (left.messages or left.groups) or time.monotonic() > deadline:
                 return left
             time.sleep(TICK / 5)
@@ -250,21 +254,21 @@ class _Course:
         waiting = set(crew.members) - ({self.report.casualty.worker} if self.report.casualty else set())
         deadline = time.monotonic() + self.plan.patience
         while waiting:
-            heard = self._next(crew, TICK)
-            if heard and "ended" in heard[1]:
-                waiting.discard(heard[0])
+            received = self._next(crew, TICK)
+            if received and "ended" in received[1]:
+                waiting.discard(received[0])
             if time.monotonic() > deadline:
                 raise FairlaneError(f"{', '.join(sorted(waiting))} did not end in {self.plan.patience:g} s")
 
-    def _judge(self, started: float, left: QueueStatus) -> None:
+    def _prove(self, started: float, left: QueueStatus) -> None:
         journal, casualty, report = self.application.journal(), self.report.casualty, self.report
         report.proofs = all_proofs(self.log, self.application.packages(), journal, casualty, left)
-        held_up = casualty.package if casualty else None
-        free = [entry.time for entry in journal if entry.event.package != held_up]
+        delayed = casualty.package if casualty else None
+        free = [entry.time for entry in journal if entry.event.package != delayed]
         report.handle_seconds = max(free) - started
         report.handled_until_then = sum(entry.time <= max(free) for entry in journal)
         if casualty:
-            times = (e.time for e in journal if e.event.package == held_up and e.time > casualty.time)
+            times = (e.time for e in journal if e.event.package == delayed and e.time > casualty.time)
             report.recovery_seconds = next((when - casualty.time for when in times), None)
         for entry in journal:
             report.handled[entry.worker] = report.handled.get(entry.worker, 0) + 1

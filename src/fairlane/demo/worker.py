@@ -1,7 +1,7 @@
-"""A worker of the demo: claim, handle, ack, until told to stop.
+"""A worker of the demo. It claims, handles and acks messages until it gets the order to stop.
 
 As a process (`python -m fairlane.demo.worker`) it reads its job and orders from stdin and reports to stdout, in JSON
-lines. When stdin ends, whoever started it is gone, and so it goes as well.
+lines. When stdin ends, the process that started it has ended, so the worker ends too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fairlane.model import Lease
 from fairlane.transport import Transport
 
 IDLE = (0.01, 0.2)
-"""Seconds between two claims when there is nothing: the first and the longest pause."""
+"""Seconds between two claims when nothing is deliverable: the first and the longest pause."""
 
 ORPHANED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker has to know.
+    """The task of a worker.
 
-    `doomed_after` makes it the one to be killed: after so many events, at its next message of one of `doomed_at`.
+    A worker with `kill_after` is to be killed: after this many events, at its next message of a group in `kill_at`.
     """
 
     url: str
@@ -41,25 +41,25 @@ class Job:
     name: str
     visibility: float
     database: str
-    doomed_after: int | None = None
-    doomed_at: tuple[str, ...] = ()
+    kill_after: int | None = None
+    kill_at: tuple[str, ...] = ()
 
 
 class Channel(Protocol):
-    """How a worker talks to the process that started it."""
+    """The connection between a worker and the process that started it."""
 
     started: threading.Event
     stopped: threading.Event
 
     def send(self, message: dict[str, Any]) -> None:
-        """Report something."""
+        """Send a message to the process that started the worker."""
 
     def die(self) -> None:
-        """End at once, without any cleaning up."""
+        """End at once, without cleaning up."""
 
 
 class Abandoned(Exception):
-    """Ends a worker thread in the middle of its work, as a kill would end a process."""
+    """Ends a worker thread in the middle of its work, as SIGKILL ends a process."""
 
 
 class Worker:
@@ -71,7 +71,7 @@ class Worker:
         self._handled = 0
 
     def run(self) -> None:
-        """Work until told to stop."""
+        """Work until the order to stop arrives."""
         with connect(self._job.url, self._job.queue) as queue, Application(Path(self._job.database)) as application:
             self._channel.send({"ready": True})
             self._channel.started.wait()
@@ -87,24 +87,22 @@ class Worker:
         self._channel.send({"done": self._handled})
 
     def _work(self, queue: Transport[Any], application: Application, lease: Lease) -> None:
-        line, _ = application.handle(lease, self._job.name, lambda: self._perhaps_die(lease))
+        delivery_id, _ = application.handle(lease, self._job.name, lambda: self._die_if_chosen(lease))
         try:
             queue.ack(lease)
         except LeaseLost:
-            # another worker has the message now; the application will recognise it as handled
-            application.mark_late(line)
+            # another worker has the message now; the application will see that it was handled
+            application.mark_late(delivery_id)
         self._handled += 1
 
-    def _perhaps_die(self, lease: Lease) -> None:
+    def _die_if_chosen(self, lease: Lease) -> None:
         job = self._job
-        if job.doomed_after is None or self._handled < job.doomed_after:
+        if job.kill_after is None or self._handled < job.kill_after:
             return
-        if job.doomed_at and lease.group_id not in job.doomed_at:
+        if job.kill_at and lease.group_id not in job.kill_at:
             return
-        until = (
-            time.time() + self._job.visibility - IDLE[1]
-            # by this machine's clock; handling took less time than the lease
-        )
+        # by this machine's clock, with a margin for the time since the claim
+        until = time.time() + self._job.visibility - IDLE[1]
         self._channel.send({"holding": lease.group_id, "seq": lease.seq, "handled": self._handled, "until": until})
         self._channel.die()
 
@@ -129,14 +127,14 @@ class _Pipes:
 
     def die(self) -> None:
         time.sleep(60)  # until SIGKILL arrives
-        raise RuntimeError("nobody has killed this worker")
+        raise RuntimeError("this worker was not killed within a minute")
 
 
 def main() -> None:
     """Run one worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started the workers handles Ctrl-C
     fields = json.loads(sys.stdin.readline())
-    job = Job(**fields | {"doomed_at": tuple(fields["doomed_at"])})
+    job = Job(**fields | {"kill_at": tuple(fields["kill_at"])})
 
     def output(line: str) -> None:
         sys.stdout.write(line)

@@ -1,7 +1,7 @@
-"""Migrate queues: Alembic, run programmatically.
+"""Migrate queues with Alembic, called from Python.
 
-`fairlane migrate` is this module on the command line; plain `alembic -x url=… -x queue=…` does the same. The host's
-logging configuration is left alone.
+`fairlane migrate` calls this module; the command `alembic -x url=… -x queue=…` does the same. This module does not
+change the logging configuration of the application.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Status", "downgrade", "include_object", "migrate", "script", "status", "upgrade"]
 
-# Alembic's environment is a global of its module: one migration at a time in a process
+# Alembic keeps its environment in a global variable, so a process can run only one migration at a time
 _alembic = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a queue's schema stands to this client. `found` is None when the queue is not there.
+    """Whether a queue's schema fits this client. `found` is its revision, None if the queue is not there.
 
-    `fault` says what is wrong with what is stored, and what sets it right.
+    `fault` says what is wrong with the stored data and how to repair it.
     """
 
     queue: str
@@ -60,29 +60,31 @@ def upgrade(
     head_start: float | str | None = None,
     **options: str | None,
 ) -> None:
-    """Bring a queue's schema up to a revision; does nothing when it is there already.
+    """Upgrade a queue's schema to a revision, or create it. Do nothing if it has that revision.
 
     Args:
-        url: the database, as for `connect`; its user must be allowed to create what is missing.
-        queue: the namespace to create or migrate.
+        url: the database, as for `connect`. Its user needs the right to create what is missing.
+        queue: the name of the queue to create or migrate.
         revision: `head`, or a four-digit id.
         startup_timeout: seconds to wait for a server that is not up yet.
-        head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400;
-            0 is the order of arrival, `always` before every served group. None: 1 for a new queue, else as it is.
+        head_start: seconds, 0 to 86,400: a new group stands in line this long before the time of its first message.
+            0 is the order of arrival; with `always` it stands before every served group. None: 1 second in a new
+            queue, no change in an existing one.
         options: `owner_role`, `app_role`, `reader_role` (Postgres).
 
     Raises:
         ConfigurationError: the URL, an option or the revision is wrong.
-        BackendUnavailable, AuthenticationFailed: the database cannot be reached or used.
+        BackendUnavailable: the database cannot be reached.
+        AuthenticationFailed: the database refused the credentials, or the user lacks a right.
     """
     from alembic import command
 
     settings = _settings(url, queue, options, head_start)
-    _patiently(lambda: _with_alembic(command.upgrade, settings, revision), startup_timeout)
+    _retried(lambda: _with_alembic(command.upgrade, settings, revision), startup_timeout)
 
 
 def downgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str, **options: str | None) -> None:
-    """Take a queue's schema back to a revision; `base` removes the queue and every message in it."""
+    """Downgrade a queue's schema to a revision; `base` removes the queue and all its messages."""
     from alembic import command
 
     _with_alembic(command.downgrade, _settings(url, queue, options), revision)
@@ -97,7 +99,7 @@ def migrate(
     head_start: float | str | None = None,
     **options: str | None,
 ) -> None:
-    """Go to a revision, up or down, whichever way it lies."""
+    """Upgrade or downgrade a queue's schema to a revision; arguments and errors as in `upgrade`."""
     found = status(url, queue=queue, startup_timeout=startup_timeout).found
     if revision == "base" and found is None:
         return
@@ -116,7 +118,7 @@ def script(
     head_start: float | str | None = None,
     **options: str | None,
 ) -> str:
-    """Return what a DBA would apply by hand instead of `migrate`; connects to nothing.
+    """Return a script that a DBA can apply by hand instead of `migrate`. This does not connect to the database.
 
     `revision` may be a range such as `0001:head`; `base` stands for `head:base`, which removes the queue.
     """
@@ -134,13 +136,13 @@ def script(
 
 
 def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0) -> Status:
-    """Ask a database for the revision of a queue, and compare it with what this client needs."""
+    """Read the revision of a queue from its database, and compare it with the revision that this client needs."""
     backend = manifest_of(scheme_of(url)).loaded()
     name = check_queue(queue)
     executor = backend.executor.from_url(url, name)
     try:
         core = backend.core(name)
-        revision = _patiently(lambda: run(core.revision(), executor.execute), startup_timeout)
+        revision = _retried(lambda: run(core.revision(), executor.execute), startup_timeout)
         fault = run(core.fault(), executor.execute) if revision is not None else None
     finally:
         executor.close()
@@ -150,16 +152,16 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
 
 
 def include_object(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
-    """Leave queues out of the application's own Alembic: `context.configure(…, include_object=include_object)`.
+    """Exclude queues from the application's own Alembic: `context.configure(…, include_object=include_object)`.
 
-    Without it `alembic check` and `--autogenerate` would drop the tables of every queue that they see. To combine it
-    with a filter of your own: `lambda *given: include_object(*given) and mine(*given)`.
+    Without it, `alembic check` and `--autogenerate` propose to drop the tables of every queue that they find. To
+    combine it with a filter of your own: `lambda *arguments: include_object(*arguments) and mine(*arguments)`.
 
     Args:
-        item: a table, or a part of one, as Alembic hands it over with the others.
+        item: a table or a part of a table. Alembic passes this and the other arguments.
 
     Raises:
-        ConfigurationError: no Alembic command runs that is connected to a database.
+        ConfigurationError: no Alembic command is running that is connected to a database.
     """
     from fairlane.migrate.host import belongs_to_queue
 
@@ -167,14 +169,14 @@ def include_object(item: Any, name: str | None, kind: str, reflected: bool, comp
     return table is None or not belongs_to_queue(table)
 
 
-def _patiently(action: Callable[[], ResultT], timeout: float) -> ResultT:
-    """Try again while the server is not up, for `timeout` seconds at most."""
+def _retried(action: Callable[[], ResultT], timeout: float) -> ResultT:
+    """Try again while the server is not up, for at most `timeout` seconds."""
     policy = Within(timeout, STARTUP_PAUSES, BackendUnavailable)
     return run(retried(lambda: ask(action), policy), lambda request: request())
 
 
 def messages_in(url: str, queue: str) -> int:
-    """Return how many messages a queue holds; 0 if nobody can tell, since its schema is not there or does not fit."""
+    """Return the number of messages in a queue; 0 if its schema is not there or does not fit this client."""
     backend = manifest_of(scheme_of(url)).loaded()
     core, executor = backend.core(check_queue(queue)), backend.executor.from_url(url, queue)
     try:
@@ -216,8 +218,8 @@ def _with_alembic(
 ) -> None:
     from alembic.util import CommandError
 
-    backend = settings.manifest.loaded()  # says which extra is missing before anything is tried
-    if settings.manifest.target is None:  # the first transport makes the queue
+    backend = settings.manifest.loaded()  # raises MissingExtra if the driver is missing
+    if settings.manifest.target is None:  # nothing is migrated: the first transport makes the queue
         backend.executor.from_url(settings.url, settings.choices.queue).close()  # refuses a wrong URL
         return
     if not revision:

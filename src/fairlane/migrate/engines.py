@@ -1,4 +1,4 @@
-"""Real connections for Alembic, on the backends that it speaks to directly."""
+"""Connections for Alembic, to the backends that it can connect to."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fairlane.backends.targets import SqlTarget
 def connected(target: SqlTarget, *, create: bool) -> Iterator[sa.Connection]:
     """Open one connection in one transaction, and turn driver errors into Fairlane's.
 
-    The driver gets the URL unchanged. SQLAlchemy reads some URLs differently, and a `%` in a password would go through
-    two more parsers.
+    The target connects with its own URL, and SQLAlchemy does not parse it. SQLAlchemy reads some URLs differently, and
+    it decodes a `%` in a password again.
     """
     engine = sa.create_engine(target.engine, creator=partial(target.open, create=create), poolclass=sa.pool.NullPool)
     begin = target.begin(create=create)

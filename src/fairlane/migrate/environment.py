@@ -1,4 +1,4 @@
-"""What `schema/env.py` runs: connect Alembic to the database, or to a ledger, and migrate in one transaction."""
+"""Connect Alembic to the database or to a ledger, and migrate in one transaction; `schema/env.py` calls `run`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def run(context: Any) -> None:
     """Migrate as the running Alembic command asks.
 
-    Called by `fairlane.migrate`, the settings are in the config's attributes; called by plain `alembic`, they are its
-    `-x` arguments, and its logging settings apply too.
+    `fairlane.migrate` puts the settings into the attributes of the config. The command `alembic` has them as its `-x`
+    arguments; then the logging settings of alembic.ini apply too.
     """
     settings = context.config.attributes.get("fairlane_settings")
     if settings is not None:
@@ -35,7 +35,7 @@ def run(context: Any) -> None:
     try:
         _migrate(context, from_arguments(context.get_x_argument(as_dictionary=True), _default_url()))
     except (FairlaneError, ValueError) as error:
-        raise CommandError(str(error)) from error  # Alembic prints these in one line
+        raise CommandError(str(error)) from error  # Alembic prints such an error as one line
 
 
 def _migrate(context: Any, settings: Settings) -> None:
@@ -54,7 +54,7 @@ def _default_url() -> str | None:
 
 
 def _mutates(context: EnvironmentContext) -> bool:
-    """Tell the commands that change the database from those that only look."""
+    """Return whether the command changes the database."""
     try:
         context.get_revision_argument()
     except KeyError:
@@ -84,7 +84,7 @@ def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarg
         )
         with context.begin_transaction():
             context.run_migrations()
-            records.tidy(sets_right=writing)
+            records.finish(repairs=writing)
 
 
 def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
@@ -102,7 +102,7 @@ def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTar
         if namespace is not None:
             context.static_output(namespace)
         context.run_migrations()
-        records.tidy(sets_right=False)
+        records.finish(repairs=False)
 
 
 def _through_ledger(context: EnvironmentContext, settings: Settings, target: LedgerTarget, offline: bool) -> None:
@@ -134,7 +134,7 @@ def _ledger_online(context: EnvironmentContext, settings: Settings, target: Ledg
 
 
 def _ledger_offline(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:
-    # Alembic's own statements are about a version table that the target does not have: they are dropped
+    # Alembic's own statements are for a version table that the target does not have, so they are not printed
     output = _output(context)
     ledger = Ledger(target, emit=lambda text: output(text))
     _configure_ledger(

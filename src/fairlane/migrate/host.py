@@ -1,4 +1,4 @@
-"""The application's own Alembic, in a database that holds queues too: which tables are not its business."""
+"""Find the tables of queues, so that the application's own Alembic can ignore them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _COLUMNS = {
     "groups": {"group_id", "priority", "ready_at", "token", "worker_id", "attempts"},
     "messages": {"group_id", "seq", "event", "dedup_id", "published_at"},
 }
-"""What the tables of every queue have at least."""
+"""Tables that every queue has, and columns that they have in every revision."""
 
-_BESIDE = ("alembic_version", "finished")
-"""Its tables besides, where a queue is a prefix. Where it is a schema, all in it belong to it."""
+_OTHER_TABLES = ("alembic_version", "finished")
+"""The other tables of a queue that is a prefix. If a queue is a schema, all tables of the schema are its tables."""
 
 _found: weakref.WeakKeyDictionary[Any, Queues] = weakref.WeakKeyDictionary()
 
 
 def belongs_to_queue(table: sa.Table) -> bool:
-    """Tell whether a table is one of a queue, in the database that the running Alembic command is connected to.
+    """Return whether a table belongs to a queue, in the database that the running Alembic command is connected to.
 
     Raises:
-        ConfigurationError: no Alembic command runs, or it is not connected.
+        ConfigurationError: no Alembic command is running, or it is not connected.
     """
     from alembic import context
 
     try:
         migration = context.get_context()
-    except (NameError, AttributeError):  # Alembic's own ways to say so
+    except (NameError, AttributeError):  # Alembic raises these if no command is running
         migration = None
     if migration is None or migration.connection is None:
         raise ConfigurationError("include_object needs a running Alembic command with a connection, as in env.py")
@@ -43,14 +43,14 @@ def belongs_to_queue(table: sa.Table) -> bool:
 
 
 class Queues:
-    """The queues of one database. They are told by the columns of their tables, which everybody may look up."""
+    """The queues of one database. Tables and columns identify them: every role may read these from the catalogue."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._inspector = sa.inspect(connection)
         self._names: dict[str | None, set[str]] = {}
 
     def own(self, table: str, schema: str | None) -> bool:
-        """Tell whether a queue owns a table."""
+        """Return whether a table belongs to a queue."""
         schema = schema or self._inspector.default_schema_name
         if schema not in self._names:
             self._names[schema] = self._of_queues(schema)
@@ -62,7 +62,7 @@ class Queues:
             return tables
         prefixes = {name.removesuffix("settings") for name in tables if name.endswith("_settings")}
         queues = [prefix for prefix in prefixes if self._is_queue(prefix, tables, schema)]
-        return {f"{prefix}{name}" for prefix in queues for name in (*_COLUMNS, *_BESIDE)}
+        return {f"{prefix}{name}" for prefix in queues for name in (*_COLUMNS, *_OTHER_TABLES)}
 
     def _is_queue(self, prefix: str, tables: set[str], schema: str | None) -> bool:
         return all(

@@ -1,7 +1,8 @@
-"""The ledger: how Alembic's commands work on backends that Alembic cannot connect to.
+"""The ledger lets Alembic's commands work on backends that Alembic cannot connect to.
 
-Alembic is given a throw-away in-memory SQLite database that holds only the target's current revision. The revisions
-hand their rendered scripts to the ledger; after each, a hook sends scripts and new revision to the target together.
+Alembic gets a temporary in-memory SQLite database that contains only the target's current revision. The revisions
+pass their rendered scripts to the ledger. After each revision a hook sends its scripts and the new revision id to the
+target.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from fairlane.backends.targets import LedgerTarget
 from fairlane.migrate.records import serves_of
 
 LEDGER = "sqlite://"
-"""What Alembic is given in place of the target."""
+"""The URL of the database that Alembic gets in place of the target."""
 
 
 class Ledger:
-    """Collects the scripts of a step and passes them on when Alembic has recorded its revision."""
+    """Collects the scripts of a step, and sends them to the target when Alembic has recorded its revision."""
 
     def __init__(self, target: LedgerTarget, emit: Callable[[str], None] | None = None) -> None:
         self._target = target
@@ -25,11 +26,11 @@ class Ledger:
         self._scripts: list[str] = []
 
     def sink(self, script: str) -> None:
-        """Keep one rendered script."""
+        """Collect one rendered script."""
         self._scripts.append(script)
 
     def on_version_apply(self, ctx: Any, step: Any, heads: Collection[Any], run_args: Any) -> None:
-        """Send what was kept, and the revision, to the target; Alembic calls this after each step."""
+        """Send the collected scripts and the revision to the target. Alembic calls this after each step."""
         scripts, self._scripts = self._scripts, []
         revision = next(iter(heads), None)
         serves = serves_of(step, revision)

@@ -1,4 +1,4 @@
-"""What is written after each step, for clients to read, on the backends that Alembic connects to."""
+"""Record the revision in the queue after each step, for clients, on the backends that Alembic connects to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.templates import render
 
 
 class Records:
-    """Follows the steps of one migration."""
+    """Records the steps of one migration."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Records:
         execute: Callable[[str], None],
         connection: sa.Connection | None = None,
     ) -> None:
-        """`connection` is None offline."""
+        """Keep the arguments; `connection` is None offline."""
         self._settings = settings
         self._target = target
         self._execute = execute
@@ -30,23 +30,23 @@ class Records:
         self._removed = False
 
     def on_version_apply(self, ctx: Any, step: Any, heads: Collection[Any], run_args: Any) -> None:
-        """Write down the revision; Alembic calls this after each step, in the transaction of the step."""
+        """Record the revision. Alembic calls this after each step, in the transaction of the step."""
         revision = next(iter(heads), None)
         self._removed = revision is None and not step.is_stamp
         if not self._removed and self._is_there():
             self._render("recorded", revision=revision, serves=serves_of(step, revision))
 
-    def tidy(self, *, sets_right: bool) -> None:
-        """After the last step, or without any: mend the queue, and apply the choices to it.
+    def finish(self, *, repairs: bool) -> None:
+        """Repair the queue and apply the choices to it. If the queue was removed, remove its version table too.
 
-        If it is gone, so is what the migrations made for it.
+        Called after the last step, also if there was no step.
 
         Args:
-            sets_right: whether to touch a queue that is there: not by a command that only looks, and not offline.
+            repairs: whether to change an existing queue. False for commands that only read, and offline.
         """
         if self._removed:
             self._render("removed")
-        elif sets_right and self._is_there():
+        elif repairs and self._is_there():
             if self._target.mends:
                 self._render("mended")
             script = self._target.settled(self._look)
@@ -54,11 +54,11 @@ class Records:
                 self._execute(script)
 
     def _look(self, query: str) -> Sequence[Sequence[Any]]:
-        assert self._connection is not None, "offline nobody asks"
+        assert self._connection is not None, "there are no queries offline"
         return self._connection.exec_driver_sql(query).fetchall()
 
     def _is_there(self) -> bool:
-        """Tell whether there is a queue to write to: a stamp may come before it."""
+        """Return whether the queue exists. A `stamp` may run before the queue is created."""
         if self._connection is None:
             return True
         table, schema = self._target.settings_table()
@@ -71,7 +71,7 @@ class Records:
 
 
 def serves_of(step: Any, revision: str | None) -> str | None:
-    """Return the oldest revision whose clients a revision serves, as its file says."""
+    """Return the oldest revision whose clients a revision serves, from the revision's file."""
     if revision is None:
         return None
     serves: str = step.revision_map.get_revision(revision).module.SERVES

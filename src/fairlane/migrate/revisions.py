@@ -1,4 +1,4 @@
-"""What revision files use: they name templates, this module renders and applies them."""
+"""Functions for revision files. Such a file names templates, and this module renders and applies them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Files:
 
 
 Sink = Callable[[str], None]
-"""Takes one rendered template: executes it, prints it, or keeps it for the ledger's target."""
+"""Receives one rendered template: executes it, prints it, or collects it for the ledger's target."""
 
 
 def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revision: str, serves: str) -> None:
-    """Render the templates of a revision and hand them to whatever the running migration does with them."""
+    """Render the templates of a revision and pass them to the sink of the running migration."""
     from alembic import op
 
     options = op.get_context().opts
@@ -45,4 +45,6 @@ def _refuse_to_lose_messages(settings: Settings) -> None:
     found = messages_in(settings.url, queue)
     if found:
         lost = "1 message" if found == 1 else f"{found:,} messages"
-        raise ConfigurationError(f"the queue {queue} holds {lost}, which would be lost: add -x yes=1 to remove it")
+        raise ConfigurationError(
+            f"the queue {queue} holds {lost}, which would be lost: add -x yes=1 to remove the queue"
+        )

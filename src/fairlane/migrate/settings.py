@@ -1,4 +1,4 @@
-"""What a migration is told: which database, which queue, which choices."""
+"""The settings of a migration: its database, its queue, and the choices of the DBA."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from fairlane.errors import ConfigurationError
 from fairlane.urls import scheme_of
 
 OPTIONS = tuple(field.name for field in fields(Choices) if field.name != "queue")
-"""The choices besides the queue; the same names as `-x name=value` on Alembic's command line."""
+"""The names of the choices, without the queue. Alembic's command line has the same names: `-x name=value`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One migration: where, and what the DBA chose.
+    """The settings of one migration.
 
     Attributes:
-        lose_messages: a queue may be removed that holds messages.
+        url: the database.
+        choices: the choices of the DBA.
+        lose_messages: whether the migration may remove a queue that holds messages.
     """
 
     url: str
@@ -43,39 +45,39 @@ class Settings:
 
     def _refuse(self, name: str) -> None:
         takers = ", ".join(manifest.name for manifest in MANIFESTS.values() if name in manifest.choices)
-        raise ConfigurationError(f"{name} is for {takers}; {self.manifest.name} has no such choice: leave it out")
+        raise ConfigurationError(f"{name} is an option of {takers}, not of {self.manifest.name}: leave it out")
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the backend that the URL points to."""
+        """The manifest of the URL's backend."""
         return manifest_of(scheme_of(self.url))
 
     def target(self) -> Target:
-        """Return what the migration runs on; nothing is sent yet."""
+        """Return the target of the migration, without connecting to it."""
         make = self.manifest.target
-        assert make is not None, "a backend that is not migrated is sorted out before"
+        assert make is not None, "callers do not ask for the target of a backend that is not migrated"
         return make(self.url, self.choices)
 
     def variables(self, revision: str, serves: str) -> dict[str, Any]:
-        """Return what the templates of a revision are rendered with."""
+        """Return the variables for the templates of a revision."""
         return {
             "queue": self.choices.queue,
             "dialect": self.manifest.name,
             "owner_role": self.choices.owner_role,
-            "app_role": _somebody(self.choices.app_role),
-            "reader_role": _somebody(self.choices.reader_role),
+            "app_role": _role_or_none(self.choices.app_role),
+            "reader_role": _role_or_none(self.choices.reader_role),
             "head_start": self.choices.head_start or DEFAULT_HEAD_START,
             "revision": revision,
             "serves": serves,
         }
 
 
-def _somebody(role: str | None) -> str | None:
+def _role_or_none(role: str | None) -> str | None:
     return None if role == NOBODY else role
 
 
 def from_arguments(arguments: Mapping[str, str], default_url: str | None) -> Settings:
-    """Make settings of Alembic's `-x name=value` arguments.
+    """Make settings from Alembic's `-x name=value` arguments.
 
     Raises:
         ConfigurationError: an argument is unknown, or the URL is missing.

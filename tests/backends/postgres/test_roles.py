@@ -159,7 +159,7 @@ NOTHING, CALL, READ, BOTH = (False, False), (True, False), (False, True), (True,
 
 
 def test_roles_are_given_changed_and_taken_on_a_queue_that_is_there(later: Database) -> None:
-    """Guards against a migration that says that nothing was to be done, and against rights that nobody takes back."""
+    """Guards against a migration that says that there was nothing to do, and against rights that nobody takes back."""
     names, url = later.roles, later.url("owner")
     assert may(later) == {"app": NOTHING, "reader": NOTHING, "stranger": NOTHING}
     migrate.upgrade(url, queue="q", app_role=names["app"], reader_role=names["reader"])
@@ -201,5 +201,5 @@ def test_whoever_is_not_the_owner_changes_no_roles(later: Database) -> None:
 def test_the_command_line_says_that_roles_were_set(later: Database) -> None:
     where = ("--url", later.url("owner"), "--queue", "q")
     said = run_fairlane("migrate", *where, "--app-role", later.roles["app"]).ok()
-    assert "Its roles are as you named them." in said.out
+    assert "It has the roles that you named." in said.out
     assert may(later)["app"] == CALL

@@ -74,7 +74,7 @@ def test_the_command_line_says_what_the_figures_are_worth(url: str, name: str) -
     fairlane_cli("migrate", "--url", url, "--queue", name).ok()
     shown = fairlane_cli("stats", "--url", url, "--queue", name).ok()
     assert "None" not in shown.out
-    assert shown.err == "sqs tells these figures approximately, and no others.\n"
+    assert shown.err == "sqs gives only these figures, and they are approximate.\n"
     assert fairlane_cli("stats", "--url", url, "--queue", name, "--json").ok().json["groups"] is None
     refused = fairlane_cli("groups", "--url", url, "--queue", name).failed_in_one_line()
     assert "SQS shows a message only to the worker that claims it" in refused

@@ -1,4 +1,4 @@
-"""What people give to commands: JSON that comes back equal, and UTF-8 whatever the locale says."""
+"""Read the input of commands: UTF-8 in every locale, and JSON that Python does not change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 
 def utf8(value: str | None) -> str | None:
-    """Return an argument as the UTF-8 that it is. Python has read it in the locale's encoding.
+    """Decode an argument as UTF-8. Python has decoded it with the encoding of the locale.
 
     Raises:
         ValueError: it is not UTF-8.
@@ -32,8 +32,11 @@ def read_stdin() -> str:
     return decoded(sys.stdin.buffer.read(), "stdin")
 
 
-def decoded(text: bytes, what: str) -> str:
+def decoded(text: bytes, source: str) -> str:
     """Return bytes as text, without a byte order mark.
+
+    Args:
+        source: name of the input, for the message of an error.
 
     Raises:
         ValueError: they are not UTF-8.
@@ -41,27 +44,30 @@ def decoded(text: bytes, what: str) -> str:
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{what} is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise ValueError(f"{source} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def parse_json(text: str, what: str) -> Any:
+def parse_json(text: str, source: str) -> Any:
     """Return the value of a JSON text, if it would come back equal.
 
+    Args:
+        source: name of the input, for the message of an error.
+
     Raises:
-        ValueError: it is not JSON, a key comes twice in an object, or a float would round a number.
+        ValueError: it is not JSON, an object has a key twice, or a float would round a number.
     """
     try:
         return _decoder.decode(text)
     except RecursionError:
-        raise ValueError(f"{what} is nested too deep") from None
+        raise ValueError(f"{source} is nested too deep") from None
     except _Unequal as error:
-        raise ValueError(f"{what} would not come back equal: {error}") from None
+        raise ValueError(f"{source} would not come back equal: {error}") from None
     except ValueError as error:
-        raise ValueError(f"{what} is not JSON: {error}") from None
+        raise ValueError(f"{source} is not JSON: {error}") from None
 
 
 class _Unequal(ValueError):
-    """JSON that Python would change."""
+    """The text is JSON, but Python would change its value."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -71,7 +77,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _exact(text: str) -> float:
     number = float(text)
     if Decimal(text) != Decimal(repr(number)):
-        raise _Unequal(f"a float makes {number!r} of {text:.60}; write it as a string")
+        raise _Unequal(f"a float would round {text:.60} to {number!r}; write the number as a string")
     return number
 
 
@@ -80,7 +86,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise _Unequal(f"the key {json.dumps(twice):.100} comes twice in an object")
+        raise _Unequal(f"an object has the key {json.dumps(twice):.100} twice")
     return found
 
 
