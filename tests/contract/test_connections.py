@@ -179,7 +179,7 @@ async def test_connections_of_the_application_are_refused_in_a_forked_child(
     await given.publish("g", 1)
 
     def work() -> None:
-        with pytest.raises(ConfigurationError, match="do not survive a fork"):
+        with pytest.raises(ConfigurationError, match="cannot be used after a fork"):
             given.transport.publish("g", 2)
 
     assert await ended(in_child(work)) == [0]

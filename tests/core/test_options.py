@@ -125,10 +125,10 @@ class TestReading:
     @pytest.mark.parametrize(
         ("url", "keywords", "message"),
         [
-            ("some://host", {"limits": 3}, "some has no option limits; it takes handle, limit, mode, patience"),
-            ("some://host?limits=3", {}, "some has no option limits in its URL; it takes limit, mode, patience"),
-            ("some://host?handle=3", {}, "some has no option handle in its URL; it takes limit, mode"),
-            (None, {"limit": 3}, "some has no option limit on a given client; it takes strict$"),
+            ("some://host", {"limits": 3}, "some has no option limits; known are handle, limit, mode, patience"),
+            ("some://host?limits=3", {}, "some has no option limits in its URL; known are limit, mode, patience"),
+            ("some://host?handle=3", {}, "some has no option handle in its URL; known are limit, mode"),
+            (None, {"limit": 3}, "some has no option limit for the application's client; known are strict$"),
         ],
     )
     def test_what_is_unknown_is_refused_with_a_list_of_what_there_is(

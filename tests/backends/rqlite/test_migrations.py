@@ -217,7 +217,7 @@ def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster:
     apply(quick)
     late.read()
     quick.apply(["create table q_new (x);"], "0002", serves="0001", stamp=False)
-    with pytest.raises(ConfigurationError, match="another migration has taken queue 'q' to revision 0002"):
+    with pytest.raises(ConfigurationError, match="another migration has changed queue 'q' to revision 0002"):
         late.apply([DROP], None, serves=None, stamp=False)
     assert {"q_new", "q_messages"} <= {row[1] for row in probe.query(SCHEMA).values}
     assert quick.read() == "0002"

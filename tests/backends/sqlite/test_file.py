@@ -459,7 +459,7 @@ class TestGivenConnection:
             queue = fairlane.SqliteTransport(mine)
             child = context.Process(target=_refused, args=(queue, result))
             child.start()
-            assert "do not survive a fork" in result.get()
+            assert "cannot be used after a fork" in result.get()
             child.join(10)
             queue.publish("g", 2)
 

@@ -1,4 +1,4 @@
-"""The in-memory backend: for tests and programs of one process."""
+"""The in-memory backend, for tests and for programs with a single process."""
 
 from __future__ import annotations
 

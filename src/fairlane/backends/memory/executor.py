@@ -1,4 +1,4 @@
-"""The executors of the in-memory backend: they perform requests on a store, which never waits for anything."""
+"""The executors of the in-memory backend. They perform requests on a `MemoryStore`, without waiting."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class MemoryExecutor:
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: Any) -> Self:
-        """Use a store of the application's own, or the process's store of this queue."""
+        """Use the application's store or, for None, the process's store of this queue."""
         read_options("memory", OPTIONS, None, options)
         store = MemoryStore.shared(queue) if client is None else client
         if not isinstance(store, MemoryStore):
-            raise ConfigurationError(f"memory takes a MemoryStore, or nothing, not {type(client).__name__}")
+            raise ConfigurationError(f"memory needs a MemoryStore or None, not {type(client).__name__}")
         return cls(store, queue)
 
     def execute(self, request: Call) -> Rows:
@@ -46,7 +46,7 @@ class MemoryExecutor:
 
 
 class AsyncMemoryExecutor:
-    """The same for asyncio; no operation waits, so none is awaited inside."""
+    """The same for asyncio. No operation waits, so the methods await nothing."""
 
     def __init__(self, executor: MemoryExecutor) -> None:
         self._executor = executor
@@ -58,7 +58,7 @@ class AsyncMemoryExecutor:
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: Any) -> Self:
-        """Use a store of the application's own, or the process's store of this queue."""
+        """Use the application's store or, for None, the process's store of this queue."""
         return cls(MemoryExecutor.from_client(client, queue, **options))
 
     async def execute(self, request: Call) -> Rows:

@@ -1,4 +1,4 @@
-"""The groups of a queue in memory, and what people see of them."""
+"""The groups of a queue in memory, and the rows of the inspections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Message:
 
 
 class State(NamedTuple):
-    """What changes in a group, always as a whole."""
+    """The values of a group that change. They are replaced together, in one assignment."""
 
     ready_at: int
-    turn: int  # breaks ties of ready_at by the order of events; also tells the live entry from stale ones
-    head: int  # seq of its first message; what is before that is finished
+    turn: int  # orders equal ready_at by the order of events; an entry of a line is live if it has this turn
+    head: int  # seq of the first message; messages before it are finished
     token: str | None = None
     worker_id: str | None = None
     attempts: int = 0
@@ -39,7 +39,7 @@ class Group:
 
 
 def state_of(group: Group, now: int) -> str:
-    """Return what the group waits for."""
+    """Return the state of the group: `ready`, `parked` or `in_flight`."""
     if group.state.ready_at <= now:
         return "ready"
     return "parked" if group.state.token is None else "in_flight"

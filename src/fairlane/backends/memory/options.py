@@ -1,4 +1,4 @@
-"""The options of the in-memory backend: there are none."""
+"""The in-memory backend has no options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlane.backends.manifest import Option
 
 
 class MemoryOptions(TypedDict, total=False):
-    """What `InMemoryTransport.from_url` takes besides: nothing."""
+    """The options of `InMemoryTransport.from_url`: none."""
 
 
 OPTIONS: tuple[Option, ...] = ()

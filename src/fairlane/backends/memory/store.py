@@ -1,12 +1,12 @@
-"""The queue itself: the contract in plain Python.
+"""A queue in memory: the contract in plain Python.
 
-A `MemoryStore` keeps one line (a heap) per priority, ordered by `ready_at`, which is lease expiry, park deadline and
-place in line at once, as in the other layouts. An entry whose group has moved since is stale and skipped; a line with
-more stale entries than live ones is rebuilt, so that every operation costs O(log n), amortised.
+A `MemoryStore` has one line (a heap) per priority, ordered by `ready_at`. As in the other layouts, this is the end of
+a lease, the end of a delay, and the place in line. If a group gets a new place, its old entry becomes stale and is
+skipped. A line with many stale entries is rebuilt, so that every operation costs O(log n), amortised.
 
-A signal handler may raise in the middle of an operation. So each changes what counts in one step: it puts a group into
-the table or takes it out, appends a message, or gives a group its next state. What is derived from that, lines, sizes
-and dedup ids, follows, and is made anew by the operation after one that did not end.
+A signal handler may raise in the middle of an operation. So each operation changes the essential data in one step: it
+adds or removes a group, appends a message, or replaces the state of a group. Lines, sizes and dedup ids are derived
+from these data. If an operation is interrupted, the next one derives them again.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ _MICROSECONDS = 1_000_000
 
 
 class MemoryStore(forks.ForkAwareWithLock):
-    """The messages of one queue in this process. An operation holds the lock for its whole length.
+    """The messages of one queue in this process. Each operation holds a lock from its beginning to its end.
 
-    Give a store of its own to `InMemoryTransport`, or ask for the one that `memory://` uses: `MemoryStore.shared`.
+    `InMemoryTransport` takes a store of its own. `MemoryStore.shared` returns the store that `memory://` uses.
     """
 
     _shared: ClassVar[dict[str, MemoryStore]] = {}
 
     @classmethod
     def shared(cls, queue: str = DEFAULT_QUEUE) -> MemoryStore:
-        """Return the store that all transports of one queue name share in this process."""
+        """Return the store that all transports with this name of the queue share in this process."""
         return cls._shared.get(queue) or cls._shared.setdefault(queue, MemoryStore())
 
     def __init__(self, head_start: float | Literal["always"] = 1.0) -> None:
         """Make an empty queue.
 
         Args:
-            head_start: how many seconds before the time of its first message a new group stands in line, 0 to 86,400;
-                0 is the order of arrival, `always` before every served group.
+            head_start: seconds, 0 to 86,400: a new group stands in line this long before the time of its first
+                message. 0 is the order of arrival; with `always` it stands before every served group.
         """
         super().__init__()
         chosen = check_head_start(head_start)
         self._head_start = None if chosen == ALWAYS else round(float(chosen) * _MICROSECONDS)
         self._empty()
-        self._whole = True  # else an operation was interrupted
+        self._consistent = True  # False during an operation and after an interrupted one
 
     def _empty(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -74,18 +74,18 @@ class MemoryStore(forks.ForkAwareWithLock):
         self._dedup: dict[str, int] = {}
         self._seq = itertools.count(1)
         self._turn = itertools.count(1)
-        # the wall clock may be set while we run; time must not jump, so it only anchors the monotonic one
+        # the system clock may be set at any time, but this clock must not jump: so it follows the monotonic clock
         self._offset = time.time_ns() - time.monotonic_ns()
 
     def reset(self) -> None:
-        """Be as a new store: without messages, leases and dedup ids, seq 1 next, and with the time of day."""
+        """Remove all messages, leases and dedup ids. The next seq is 1, and the clock is the system clock again."""
         with self._lock:
-            self._whole = False
+            self._consistent = False
             self._empty()
-            self._whole = True
+            self._consistent = True
 
     def advance(self, seconds: float) -> None:
-        """Move the store's clock forward, so that a test need not wait until a lease or a delay is over.
+        """Move the store's clock forward, so that a test need not wait for the end of a lease or a delay.
 
         Args:
             seconds: 0 or more.
@@ -96,21 +96,21 @@ class MemoryStore(forks.ForkAwareWithLock):
             self._offset += ceil(seconds * 1e9)
 
     def now(self) -> int:
-        """Return the time in microseconds since the epoch; never goes back."""
+        """Return the time of the store's clock in microseconds since the epoch. It never goes back."""
         return (time.monotonic_ns() + self._offset) // 1000
 
     def perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Rows:
         """Carry out one operation."""
         with self._lock:
-            if not self._whole:
+            if not self._consistent:
                 self._derive()
-            self._whole = False
+            self._consistent = False
             rows = _METHODS[operation](self, **arguments)
-            self._whole = True
+            self._consistent = True
             return rows
 
     def _derive(self) -> None:
-        """Make anew what follows from the groups: an operation was interrupted."""
+        """Derive lines, sizes and dedup ids from the groups again, after an interrupted operation."""
         self._lines = [[] for _ in range(PRIORITIES)]
         self._sizes = [0] * PRIORITIES
         self._dedup = {}

@@ -1,4 +1,4 @@
-"""The transports of the memory backend."""
+"""The transports of the in-memory backend."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
 
 
 class InMemoryTransport(Transport[T]):
-    """Queue in this process's memory, for tests and single-process programs; gone when the process ends.
+    """A queue in the memory of this process, for tests and single-process programs. It ends with the process.
 
-    Transports of one queue name share their messages unless they are given a `MemoryStore` of their own.
+    Transports with the same name of the queue share their messages, unless they are made with their own `MemoryStore`.
     """
 
     manifest = MANIFEST
@@ -48,7 +48,7 @@ class InMemoryTransport(Transport[T]):
 
 
 class AsyncInMemoryTransport(AsyncTransport[T]):
-    """Queue in this process's memory for asyncio; shares its messages with `InMemoryTransport` of the same queue."""
+    """A queue in the memory of this process, for asyncio. It shares its messages with `InMemoryTransport`."""
 
     manifest = MANIFEST
 

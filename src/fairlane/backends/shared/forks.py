@@ -1,4 +1,4 @@
-"""Connections and forks: a child neither uses nor closes the connections of its parent, it opens its own."""
+"""Connections and forks: a child process does not use or close the connections of its parent. It opens its own."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ FORK_TIMEOUT = 10.0
 
 
 class ForkAware:
-    """Holds connections, and is told of every fork once it is registered.
+    """An object with connections. Its methods are called at every fork after `register`.
 
-    To be told costs nothing; to compare process ids in every call would.
+    These calls cost nothing while there is no fork. Comparing process ids would take time in every call.
     """
 
     def before_fork(self) -> None:
-        """Prepare, in the parent. A lock that is taken here is released in `after_fork_in_parent`."""
+        """Prepare for a fork, in the parent. A lock that is taken here is released in `after_fork_in_parent`."""
 
     def after_fork_in_parent(self) -> None:
-        """Go on in the parent."""
+        """Continue in the parent after a fork."""
 
     def after_fork_in_child(self) -> object:
-        """Forget in the child all that was open, locks included, and return it: it belongs to the parent."""
+        """Forget all open connections and locks in the child, and return them: they belong to the parent."""
 
 
 class ForkAwareWithLock(ForkAware):
-    """Has a lock that no thread holds while the process forks: a child that gets it locked has nobody to release it."""
+    """An object with a lock that no thread holds during a fork.
+
+    A child process would get a held lock locked, and no thread of the child could release it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,43 +55,43 @@ class ForkAwareWithLock(ForkAware):
 
 
 class OwnerProcess:
-    """The one process that may use a connection of the application: two would read each other's answers.
+    """The only process that may use a connection of the application. Two processes would read each other's answers.
 
     Args:
-        backend: for the message.
-        what: what each process should open, for the message.
-        owner: the process; None is the one that uses it first.
+        backend: name of the backend, for the message.
+        resource: what each process should open instead, for the message.
+        owner: id of the process; None means the first process that uses the connection.
     """
 
-    def __init__(self, backend: str, what: str, owner: int | None = None) -> None:
+    def __init__(self, backend: str, resource: str, owner: int | None = None) -> None:
         self._backend = backend
-        self._what = what
+        self._resource = resource
         self._owner = owner
 
     def check(self) -> None:
-        """Refuse a forked child.
+        """Check that this process may use the connection.
 
         Raises:
-            ConfigurationError: the connection was in use before the fork.
+            ConfigurationError: this is a forked child, and the connection belongs to its parent.
         """
         process = os.getpid()
         if self._owner is None:
             self._owner = process
         if self._owner != process:
             raise ConfigurationError(
-                f"connections of {self._backend} do not survive a fork: let each process open {self._what}, and make a "
-                "transport of it"
+                f"connections of {self._backend} cannot be used after a fork: let each process open {self._resource} "
+                "and make a transport from it"
             )
 
 
 _registered: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _forking: list[ForkAware] = []
 _of_parents: list[object] = []
-"""Kept for good in a child: what is collected is closed, and the parent still uses it."""
+"""The connections of parents, kept in a child until its end. Garbage collection would close them for the parent too."""
 
 
 def register(holder: ForkAware) -> None:
-    """Tell it of every fork from now on."""
+    """Call the methods of an object at every fork from now on."""
     _registered.add(holder)
 
 

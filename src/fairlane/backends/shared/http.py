@@ -1,4 +1,4 @@
-"""What is known of a server that is talked to over HTTP, whatever its URLs look like."""
+"""Addresses, timeouts and options of servers that are used over HTTP."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TIMEOUT = 30.0
 RETRY_SECONDS = 10.0
 CONNECT_TIMEOUT = 3.0
 REQUESTS = 3
-"""How many requests fit into the timeout of a call: one that gets no answer is worth another one, to another node."""
+"""A request gets this part of a call's timeout. If it gets no answer, another one can be sent, to another node."""
 
 AT_START = 1.0
-"""Seconds that a call gets at least while a transport starts."""
+"""Minimum seconds for a call while a transport starts."""
 
 SHORTEST = 0.01
-"""Seconds that every try gets, however late it is."""
+"""Minimum seconds for every try, also after the deadline."""
 
 PAUSES = Pauses(0.05, 0.5)
-"""Between two tries while a server is down, or while a cluster has no leader."""
+"""Pauses between two tries while a server is down, or while a cluster has no leader."""
 
 TIMEOUTS = (
     Option(
@@ -39,8 +39,8 @@ TIMEOUTS = (
         default=TIMEOUT,
         unit="seconds",
         for_client=True,
-        doc="How long a call may take in all, 0.01 to 3,600. A single request gets a third of it, so that another "
-        "connection, or another node, can be tried.",
+        doc="How long a call may take in total, 0.01 to 3,600. A single request gets a third of it, so that another "
+        "connection or another node can be tried.",
     ),
     Option(
         "retry_seconds",
@@ -48,8 +48,8 @@ TIMEOUTS = (
         default=RETRY_SECONDS,
         unit="seconds",
         for_client=True,
-        doc="How long a call is tried again, 0 to 3,600, within its `timeout`. A new leader of rqlite takes about "
-        "2 seconds, rarely 5.",
+        doc="How long a call is repeated if it fails, 0 to 3,600, within its `timeout`. rqlite elects a new leader in "
+        "about 2 seconds, rarely 5.",
     ),
 )
 TLS = (
@@ -57,19 +57,19 @@ TLS = (
         "ca_file",
         optional(ca_file),
         default=None,
-        doc="A file of certificates (PEM) to trust in place of those of the system.",
+        doc="A file of certificates (PEM) to trust instead of those of the system.",
     ),
-    Option("verify", boolean, default=True, doc="Whether the server's certificate is checked at all."),
+    Option("verify", boolean, default=True, doc="Whether the server's certificate is checked."),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAddress:
-    """A server, or several, and how to talk to it.
+    """The address of one server or several, and the options of its connections.
 
     Attributes:
         host: for messages.
-        authorization: what goes into the header of that name; None for whoever does not identify.
+        authorization: the value of the header `Authorization`; None for no header.
         timeout, retry_seconds, ca_file, verify: see `TIMEOUTS` and `TLS`.
     """
 
@@ -82,17 +82,17 @@ class HttpAddress:
 
     @property
     def request_timeout(self) -> float:
-        """Seconds for one request."""
+        """Seconds for one request of a call."""
         return self.timeout / REQUESTS
 
     @property
     def connect_timeout(self) -> float:
-        """Seconds after which a server that does not even accept the connection counts as down."""
+        """Seconds to wait for a connection. A server that does not accept one in this time counts as down."""
         return min(CONNECT_TIMEOUT, self.request_timeout / 2)
 
     def tls(self) -> ssl.SSLContext | bool:
-        """Return what aiohttp and httpx take: a context, or whether they make one themselves."""
-        import ssl  # it takes 10 ms, and a manifest imports this module
+        """Return the TLS setting for aiohttp and httpx: a context, True for their default, or False for no check."""
+        import ssl  # imported here, since it takes 10 ms and manifests import this module
 
         if not self.verify:
             return False
@@ -100,10 +100,10 @@ class HttpAddress:
 
 
 class Clock:
-    """Says how long the requests of an executor may take.
+    """Computes how long the requests of an executor may take.
 
     Args:
-        timeout: seconds for a call, whatever is sent again in it.
+        timeout: seconds for a call, with all its repeated requests.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -112,7 +112,7 @@ class Clock:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Let calls inside of the context end so many seconds from its beginning; see `base.Limited`."""
+        """End the calls inside the context this many seconds after its beginning; see `base.Limited`."""
         self._until = time.monotonic() + seconds
         try:
             yield
@@ -120,18 +120,18 @@ class Clock:
             self._until = None
 
     def seconds_for(self, request: Timed) -> float:
-        """Return how long the next try of a request may take; the first one notes when the last one must be over."""
+        """Return the seconds that the next try of a request may take."""
         return min(self._timeout / REQUESTS, self.left(request))
 
     def left(self, request: Timed) -> float:
-        """Return how long the caller of a request goes on waiting."""
+        """Return the seconds until the deadline of a request. The first call for a request sets the deadline."""
         now = time.monotonic()
         if request.ends is None:
             request.ends = now + self._timeout if self._until is None else max(self._until, now + AT_START)
         return max(SHORTEST, request.ends - now)
 
     def parts_for(self, request: Timed, connect_timeout: float) -> tuple[float, float]:
-        """Return the same for a client that counts apart: seconds to connect, and seconds to wait for an answer."""
+        """Return the seconds to connect and the seconds to wait for an answer, for clients with two timeouts."""
         seconds = self.seconds_for(request)
         connect = min(connect_timeout, seconds / 4)
         assert request.ends is not None
@@ -139,23 +139,23 @@ class Clock:
 
 
 def check_tls(scheme: str, given: Iterable[str], secure: str) -> None:
-    """Refuse options of TLS with a URL that says there is none.
+    """Refuse options of TLS if the URL has a scheme without TLS.
 
     Raises:
-        ConfigurationError: naming them.
+        ConfigurationError: there are such options. The message names them.
     """
     without = [option.name for option in TLS if option.name in set(given)]
     if without:
-        raise ConfigurationError(f"{', '.join(without)} is for {secure}:// only, and this URL has {scheme}://")
+        raise ConfigurationError(f"{', '.join(without)} works only with {secure}://, and this URL has {scheme}://")
 
 
 def basic(user: str, password: str) -> str:
-    """Return the header's value for a user and a password, in UTF-8: HTTP clients themselves would take Latin-1."""
+    """Return the header's value for a user and a password in UTF-8. HTTP clients would encode them in Latin-1."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def excerpt(text: str | bytes) -> str:
-    """Return the beginning of an answer in one line, for messages."""
+    """Return the beginning of an answer as one line, for messages."""
     shown = text[:400]
     if isinstance(shown, bytes):
         shown = shown.decode("utf-8", "replace")
@@ -163,7 +163,7 @@ def excerpt(text: str | bytes) -> str:
 
 
 def innermost(error: BaseException) -> str:
-    """Return the text of the error at the bottom: HTTP clients wrap what the network said several times over."""
+    """Return the text of the innermost error, since HTTP clients wrap the error of the network several times."""
     seen: list[BaseException] = [error]
     while (inner := seen[-1].__cause__ or seen[-1].__context__ or getattr(seen[-1], "reason", None)) is not None:
         if not isinstance(inner, BaseException) or inner in seen:

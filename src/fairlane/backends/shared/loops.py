@@ -1,7 +1,7 @@
-"""Clients and event loops: a client of asyncio belongs to the loop in which it was opened, so each loop gets its own.
+"""Clients and event loops: an asyncio client works only in the loop that opened it, so each loop gets its own client.
 
-A loop that ends as `asyncio.run` ends it closes what was opened in it: it finishes all asynchronous generators that
-were begun in it, and each client here is held by one.
+When `asyncio.run` ends a loop, it finishes all asynchronous generators of this loop. Each client is opened and closed
+by such a generator, so it is closed with its loop.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class _Slot(Generic[ClientT]):
 
 
 class PerLoop(Generic[ClientT]):
-    """One client for each event loop in which it is asked for. Many tasks and threads may ask at once.
+    """One client for each event loop that asks for one. Many tasks and threads may ask at once.
 
     Args:
         opening: opens a client.
-        closing: closes it.
+        closing: closes a client.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PerLoop(Generic[ClientT]):
         self._slots: dict[asyncio.AbstractEventLoop, _Slot[ClientT]] = {}
 
     async def client(self) -> ClientT:
-        """Return the client of the running loop; open it the first time."""
+        """Return the client of the running loop; open it at the first call."""
         loop = asyncio.get_running_loop()
         slot = self._slots.get(loop)
         if slot is None:
@@ -61,12 +61,12 @@ class PerLoop(Generic[ClientT]):
             return slot.client
 
     def forget(self) -> object:
-        """Begin anew in a forked child; return what belongs to the parent."""
+        """Forget all clients in a forked child, and return them: they belong to the parent."""
         left, self._slots = self._slots, {}
         return left
 
     async def close(self) -> None:
-        """Close the client of the running loop, and let other loops close theirs."""
+        """Close the client of the running loop, and ask the other running loops to close theirs."""
         running = asyncio.get_running_loop()
         while self._slots:
             loop, slot = self._slots.popitem()
@@ -84,23 +84,23 @@ class PerLoop(Generic[ClientT]):
 
 
 class OwnerLoop:
-    """The one event loop that may use a client of the application.
+    """The only event loop that may use a client of the application.
 
     Args:
-        backend: for the message.
-        what: what each loop should open, for the message.
+        backend: name of the backend, for the message.
+        resource: what each loop should open instead, for the message.
     """
 
-    def __init__(self, backend: str, what: str) -> None:
+    def __init__(self, backend: str, resource: str) -> None:
         self._backend = backend
-        self._what = what
+        self._resource = resource
         self._owner: asyncio.AbstractEventLoop | None = None
 
     def check(self) -> None:
-        """Refuse every loop but the first one, before anything is sent.
+        """Check that the running loop may use the client, before anything is sent. The first loop becomes its owner.
 
         Raises:
-            ConfigurationError: the client was in use in another loop.
+            ConfigurationError: the client belongs to another loop.
         """
         running = asyncio.get_running_loop()
         if self._owner is None:
@@ -109,8 +109,8 @@ class OwnerLoop:
             raise self.refusal()
 
     def refusal(self) -> ConfigurationError:
-        """Return what is raised in another loop."""
+        """Return the error for another loop."""
         return ConfigurationError(
-            f"a client of {self._backend} works in one event loop only: let each loop open {self._what} and make a "
-            "transport of it, or make the transport of a URL"
+            f"a client of {self._backend} works in one event loop only: let each loop open {self._resource} and make a "
+            "transport from it, or make the transport from a URL"
         )

@@ -1,8 +1,8 @@
-"""Options as people write them, in URLs or in Python: one reader for all backends.
+"""Read the options of all backends, from URLs and from keyword arguments.
 
-A backend lists its options once, in its `options.py`. The functions below make the `read` of an `Option`: they take
-the option's name and what a person wrote, and return the value or raise a `ConfigurationError` that says the rule.
-Text, as it stands in a URL, and values of Python are read alike. `True` is never a number.
+A backend lists its options once, in its `options.py`. The functions below return the `read` of an `Option`. It takes
+the option's name and a value, and returns the checked value or raises a `ConfigurationError` that states the rule.
+The value is a text from a URL or a Python value; both are read by the same rules. `True` is never a number.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def count(smallest: int, largest: int = 1_000_000) -> Reader[int]:
 
 
 def boolean(name: str, value: object) -> bool:
-    """Read yes or no: True, 1, true, yes, and their opposites."""
+    """Read True, 1, true or yes as True, and False, 0, false or no as False."""
     found = value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower())
     if found is None:
         raise ConfigurationError(f"{name} must be 1 or 0: {value!r:.100}")
@@ -58,26 +58,26 @@ def boolean(name: str, value: object) -> bool:
 
 
 def choice(*choices: str) -> Reader[str]:
-    """Read one of several words, in any case."""
+    """Read one of several words, in upper or lower case."""
 
     def read(name: str, value: object) -> str:
         if not isinstance(value, str) or value.lower() not in choices:
-            raise ConfigurationError(f"{name} must be {', '.join(choices)}: {value!r:.100}")
+            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}: {value!r:.100}")
         return value.lower()
 
     return read
 
 
 def text(name: str, value: object) -> str:
-    """Read any text. The message does not repeat it, since it may be a secret."""
+    """Read any text. The error message does not repeat the value, since it may be a secret."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{name} must be a str, not {type(value).__name__}")
     return value
 
 
 def ca_file(name: str, value: object) -> str:
-    """Read the path of a file of certificates: a wrong one is found now instead of with the first request."""
-    import ssl  # it takes 10 ms, and most queues have no certificates
+    """Read the path of a file of certificates, and check it now instead of at the first request."""
+    import ssl  # imported here, since it takes 10 ms and most queues have no certificates
 
     try:
         ssl.create_default_context(cafile=str(value))
@@ -87,7 +87,7 @@ def ca_file(name: str, value: object) -> str:
 
 
 def optional(read: Reader[ValueT]) -> Reader[ValueT | None]:
-    """Read None too, for options that can be switched off; in a URL it is written `none`."""
+    """Read also None, for options that can be switched off. In a URL it is written as `none`."""
 
     def read_or_none(name: str, value: object) -> ValueT | None:
         return None if value is None or (isinstance(value, str) and value.lower() == "none") else read(name, value)
@@ -98,14 +98,14 @@ def optional(read: Reader[ValueT]) -> Reader[ValueT | None]:
 def read_options(
     backend: str, options: tuple[Option, ...], url: str | None, keywords: Mapping[str, Any], *, others: bool = False
 ) -> dict[str, Any]:
-    """Return the value of every option: of the keyword, else of the URL's query, else the default.
+    """Return the value of every option: from its keyword, else from the URL's query, else its default.
 
     Args:
         backend: its name, for messages.
-        options: all that the backend has. With a URL those count that are `for_url`, without one those `for_client`.
+        options: all options of the backend. With a URL those with `for_url` count, without one those with `for_client`.
         url: None for a transport on the application's own client.
-        keywords: the options that were given in Python. None stands for the default where that is None.
-        others: the URL may hold further options, which the driver reads itself; see `without_options`.
+        keywords: the keyword arguments. None means the default if the default is None.
+        others: whether the URL may have options that the driver reads; see `without_options`.
 
     Raises:
         ConfigurationError: an option is unknown, or its value is wrong.
@@ -114,7 +114,7 @@ def read_options(
     query = _query(known, url)
     names = {option.name for option in known}
     in_url = {option.name for option in known if option.in_url}
-    _check_names(backend, "" if url is not None else " on a given client", set(keywords) - names, names)
+    _check_names(backend, "" if url is not None else " for the application's client", set(keywords) - names, names)
     if not others:
         _check_names(backend, " in its URL", set(query) - in_url, in_url)
     written = {name: value for name, value in query.items() if name in in_url} | dict(keywords)
@@ -122,7 +122,7 @@ def read_options(
 
 
 def without_options(url: str, options: Iterable[Option]) -> str:
-    """Return a URL without the options that are Fairlane's own, for a driver that reads the rest itself."""
+    """Return a URL without Fairlane's own options, for a driver that reads the other options."""
     own = {name for option in options if option.in_url for name in (option.name, *option.aliases)}
     query = split_url(url).query
     rest = "&".join(part for part in query.split("&") if unquote_plus(part.partition("=")[0]) not in own)
@@ -130,7 +130,7 @@ def without_options(url: str, options: Iterable[Option]) -> str:
 
 
 def _query(known: list[Option], url: str | None) -> dict[str, str]:
-    """Return the query of a URL under the names that options have in Python."""
+    """Return the query of a URL with aliases replaced by the names that options have in Python."""
     names = {alias: option.name for option in known for alias in option.aliases}
     return {} if url is None else {names.get(name, name): value for name, value in options_of(url).items()}
 
@@ -144,5 +144,5 @@ def _value(option: Option, written: Mapping[str, Any]) -> Any:
 
 def _check_names(backend: str, where: str, unknown: set[str], known: set[str]) -> None:
     if unknown:
-        has = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        has = f"known are {', '.join(sorted(known))}" if known else "there are none"
         raise ConfigurationError(f"{backend} has no option {', '.join(sorted(unknown))}{where}; {has}")

@@ -1,4 +1,4 @@
-"""The one way to try again, as a program; and what becomes of a request to a server that may have lost the answer.
+"""Try a program again after a failure, and send a request again if its answer was lost.
 
 A policy decides after each failure whether there is another try, and how long to wait before it. A request that may
 have been carried out is sent again only if carrying it out twice does no harm.
@@ -17,18 +17,18 @@ from fairlane.errors import BackendUnavailable
 from fairlane.program import AnswerT, Program, RequestT, ResultT, Sleep
 
 Policy: TypeAlias = Callable[[Exception], float | None]
-"""Takes the error of a try, returns seconds to wait before the next one; None: there is none, the error is raised."""
+"""Takes the error of a try, and returns the seconds to wait before the next try. None means to raise the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """How long to wait between two tries: at random, since clients that failed together would fail together again.
+    """Random pauses between tries. Clients that failed at the same time should not try again at the same time.
 
     Attributes:
-        first: seconds before the second try, at most.
-        longest: seconds before any other, at most.
-        growth: by which factor this maximum grows from one try to the next.
-        least: the smallest part of the maximum that a pause may be, 0 to 1.
+        first: maximum seconds before the second try.
+        longest: maximum seconds before any later try.
+        growth: the factor by which the maximum grows from one try to the next.
+        least: the smallest pause, as a part of the maximum, 0 to 1.
     """
 
     first: float
@@ -37,7 +37,7 @@ class Pauses:
     least: float = 0.5
 
     def after(self, tries: int) -> float:
-        """Return the seconds to wait after so many tries, from 1 on."""
+        """Return the seconds to wait after this number of tries, 1 or more."""
         most = self.first
         for _ in range(tries - 1):
             if most >= self.longest:
@@ -47,16 +47,16 @@ class Pauses:
 
 
 STARTUP_PAUSES = Pauses(0.05, 1.0, growth=1.6, least=0.625)
-"""For a server that is not up yet."""
+"""Pauses while a server is not up yet."""
 
 
 class Within:
-    """A policy: try again after certain errors, until so many seconds are over. The last try is at that moment.
+    """A policy: try again after certain errors, until a time is over. The last try is at that time.
 
     Args:
-        seconds: from now on; 0 is one try.
-        pauses: between two tries.
-        again: the errors after which another try makes sense, and does no harm.
+        seconds: time for all tries, from now on; 0 means one try.
+        pauses: the pauses between two tries.
+        again: the errors after which another try may succeed and does no harm.
     """
 
     def __init__(self, seconds: float, pauses: Pauses, again: type[Exception] | Callable[[Exception], bool]) -> None:
@@ -66,7 +66,7 @@ class Within:
         self._tries = 0
 
     def __call__(self, error: Exception) -> float | None:
-        """Return the seconds to wait after this error, None for no other try."""
+        """Return the seconds to wait after this error, or None for no other try."""
         known = isinstance(error, self._again) if isinstance(self._again, type) else self._again(error)
         left = self._ends - time.monotonic()
         if not known or left <= 0:
@@ -78,7 +78,7 @@ class Within:
 def retried(
     attempt: Callable[[], Program[RequestT, AnswerT, ResultT]], policy: Policy
 ) -> Program[RequestT, AnswerT, ResultT]:
-    """Run the program that `attempt` returns, a new one for each try, until it succeeds or the policy ends it."""
+    """Run the program that `attempt` returns, a new one for each try, until it succeeds or the policy returns None."""
     while True:
         try:
             return (yield from attempt())
@@ -91,16 +91,16 @@ def retried(
 
 
 def ask(request: RequestT) -> Program[RequestT, AnswerT, AnswerT]:
-    """Return the answer to one request. As a program of its own, it can be tried again."""
+    """Send one request and return its answer. This is a program, so that `retried` can try it again."""
     return (yield request)
 
 
 class Refused(Exception):
-    """Told by an executor to its core: the server refused a request, and nothing was changed. Never leaves a core.
+    """Raised by an executor for its core: the server refused a request, and nothing was changed. Never leaves a core.
 
     Attributes:
-        error: what to raise if the queue is there, so that this is not the reason.
-        constraint: a constraint of a table was violated.
+        error: the error to raise, unless the reason is that the queue does not exist.
+        constraint: whether the request violated a constraint of a table.
     """
 
     def __init__(self, error: Exception, *, constraint: bool = False) -> None:
@@ -110,16 +110,16 @@ class Refused(Exception):
 
 
 class Unanswered(Exception):
-    """Told by an executor to its core: no server that could carry a request out has answered. Never leaves a core.
+    """Raised by an executor for its core: no server that can carry out the request answered. Never leaves a core.
 
     Args:
-        backend: its name, for people.
-        host: where it is, for people.
-        reason: what happened, for people.
-        uncertain: the request may have been carried out; else it was certainly not.
-        seconds: for which it makes sense to try again.
-        pauses: between two tries.
-        elsewhere: how many tries may follow at once, since the next one goes to another server.
+        backend: name of the backend, for the message.
+        host: address of the server, for the message.
+        reason: what happened, for the message.
+        uncertain: whether the request may have been carried out. If False, it was certainly not.
+        seconds: time for which trying again may help.
+        pauses: the pauses between two tries.
+        elsewhere: number of tries that may follow without a pause, since each goes to another server.
     """
 
     def __init__(
@@ -143,24 +143,28 @@ class Unanswered(Exception):
         self.elsewhere = elsewhere
 
     def error(self, *, uncertain: bool) -> BackendUnavailable:
-        """Return what callers see, of the last try and what is known of all of them."""
+        """Return the error for the caller, with the reason of this try and the outcome of all tries."""
         outcome = "whether the request was carried out is not known" if uncertain else "nothing was changed"
         return BackendUnavailable(self.backend, self.host, f"{self.reason} ({outcome})")
 
 
 @runtime_checkable
 class Timed(Protocol):
-    """A request whose caller must have an answer by a certain time.
+    """A request with a deadline.
 
     Attributes:
-        ends: by time.monotonic(); the executor fills it in if nobody else has.
+        ends: the deadline for the answer, by time.monotonic(). The executor sets it if it is None.
     """
 
     ends: float | None
 
 
 class _Delivery:
-    """A policy for one request: what was certainly not carried out is sent again, what may have been only if it may."""
+    """A policy for one request.
+
+    A request that was certainly not carried out is sent again. One that may have been carried out is sent again only
+    if it is repeatable.
+    """
 
     def __init__(self, request: object, repeatable: bool, seconds: float | None) -> None:
         self.uncertain = False
@@ -184,7 +188,7 @@ class _Delivery:
         left_in_all = self._request.ends - now if isinstance(self._request, Timed) and self._request.ends else math.inf
         if left_in_all <= 0 or (self.uncertain and not self._repeatable):
             return None
-        # a first request that took all of the time is worth another one, to another node or on a new connection
+        # if the first request took the whole time, there is one more try, to another node or on a new connection
         late = left <= 0 and (self._tries > 1 or window == 0)
         if self._in_a_row <= error.elsewhere:
             return None if late and error.uncertain else 0.0
@@ -197,15 +201,15 @@ class _Delivery:
 def delivered(
     request: RequestT, *, repeatable: bool, seconds: float | None = None
 ) -> Program[RequestT, AnswerT, AnswerT]:
-    """Send a request until it has been answered, and return the answer.
+    """Send a request until it is answered, and return the answer.
 
     Args:
-        request: if it is `Timed`, there is no further try after its `ends`.
-        repeatable: it does no harm to carry it out twice.
-        seconds: after which there is no further try, if not what the failure says; 0 is one try with each server.
+        request: if it is `Timed`, there is no other try after its `ends`.
+        repeatable: whether carrying it out twice does no harm.
+        seconds: time for all tries; None means the time that the failure names; 0 is one try with each server.
 
     Raises:
-        BackendUnavailable: it says whether the request may have been carried out.
+        BackendUnavailable: there was no answer. The message says whether the request may have been carried out.
     """
     delivery = _Delivery(request, repeatable, seconds)
     try:

@@ -1,4 +1,4 @@
-"""The core of libSQL and rqlite, where a request may be applied although its answer is lost, and is then sent again."""
+"""The core of libSQL and rqlite, where a request may be sent twice: it may be applied although its answer is lost."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from fairlane.model import Lease, MessageStatus, Revision, instant
 from fairlane.program import Program
 
 FINISHED = Operation("finished", ("seq",), looks=True)
-"""Which message a publish has made that was sent again after its message was finished."""
+"""Returns the seq of a publish that was sent again after its message had been acked."""
 
 EXISTS = Operation("exists", ("found",), looks=True)
-"""Whether the queue is there: libSQL and rqlite have no code of their own for a missing table."""
+"""Returns whether the queue exists. libSQL and rqlite have no error code for a missing table."""
 
 MAX_BIGINT = 2**63 - 1
 _GENERATED = "fairlane:"
 _GENERATED_ID = re.compile(_GENERATED + "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""A dedup id that was made here, for a publish whose caller gave none. Nobody is shown it."""
+"""A dedup id that this module made for a publish without one. Inspections do not show it."""
 
 
 CLAIMS = 3
-"""How often a claim is tried whose lease comes back when it is over."""
+"""The number of tries of a claim if its answer arrives too late for its lease."""
 
 Statement: TypeAlias = tuple[str, Mapping[str, Any]]
 """SQL and its arguments."""
@@ -49,11 +49,11 @@ Statement: TypeAlias = tuple[str, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Batch:
-    """Several statements in one request: all of them are applied, or none. The answer is the rows of each.
+    """Several statements in one request: all of them are applied, or none. The answer is the rows of each statement.
 
     Attributes:
-        reads: none of them changes anything.
-        ends: as that of a `Call`.
+        reads: whether no statement changes anything.
+        ends: the deadline, as in `Call`.
     """
 
     statements: tuple[Statement, ...]
@@ -62,12 +62,14 @@ class Batch:
 
 
 class SentTwiceCore(ProcedureCore):
-    """The stored operations where a request may be applied although its answer was lost, and is then sent again.
+    """The stored operations for servers that may apply a request although its answer is lost.
 
-    So the client makes the token of a claim, and a claim that is sent again finds the lease that it has made. A publish
-    finds its message by its dedup id, or by the id of the call when the message is finished already: the queue
-    remembers the last 10,000. An extend sent twice extends twice, and its answer tells the true end. A fenced
-    operation names its message: a claim that arrives once more can lease another one under the same token.
+    A request without an answer is sent again, so the server may apply it twice. A claim has a token that the client
+    made: the second claim finds the lease of the first one. A publish finds its message by its dedup id. If that
+    message was acked in the meantime, the publish finds its seq by the id of the call: the queue stores the ids of the
+    last 10,000 finished calls. An extend that is applied twice extends twice, and its last answer has the true end of
+    the lease. A fenced operation also names its message, because a claim that is applied twice can lease another
+    message under the same token.
     """
 
     client_tokens = True
@@ -84,7 +86,7 @@ class SentTwiceCore(ProcedureCore):
                 error, constraint = refused.error, refused.constraint
             if not (yield from self._is_there(request)):
                 raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
-            # perhaps it was made just now: what was refused has changed nothing, and may be asked once more
+            # the queue may have been created just now; the refused request changed nothing, so send it once more
         if constraint and request.operation is PUBLISH:
             raise QueueDamaged(self.queue, last_seq_damaged(self.queue)) from error
         raise error
@@ -93,7 +95,7 @@ class SentTwiceCore(ProcedureCore):
         request = Call(REVISION, {})
         for _ in range(2):
             try:
-                # asked once at start-up, where operations.start does the waiting; else with the first operation
+                # no repetitions here: at start-up `Operations.start` repeats the check
                 rows: Rows = yield from delivered(request, repeatable=True, seconds=0.0)
             except Refused as refused:
                 error = refused.error
@@ -104,7 +106,7 @@ class SentTwiceCore(ProcedureCore):
         raise error
 
     def _is_there(self, refused: Call) -> Program[Call, Rows, bool]:
-        """Ask whether the queue exists: neither libSQL nor rqlite has a code for a missing table."""
+        """Ask whether the queue exists, since libSQL and rqlite have no error code for a missing table."""
         rows: Rows = yield from delivered(Call(EXISTS, {}, refused.ends), repeatable=True)
         return bool(rows[0]["found"])
 
@@ -118,16 +120,16 @@ class SentTwiceCore(ProcedureCore):
             "p_call_id": call_id,
         }
         rows = yield from self.call(PUBLISH, arguments)
-        if not rows:  # it was carried out before, and its message has been finished since
+        if not rows:  # the publish was applied before, and its message was acked in the meantime
             rows = yield from self.call(FINISHED, {"p_call_id": call_id})
-        return int(rows[0]["seq"]) if rows else 0  # 0: so many were finished since that even its seq is forgotten
+        return int(rows[0]["seq"]) if rows else 0  # 0 if more than 10,000 calls were finished since
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
-        """Lease a message, and see to it that at least half of the lease is left when the caller gets it.
+        """Lease a message so that at least half of the lease is left when the caller gets it.
 
-        rqlite gives a request its time when it arrives. One that waits behind other writes, or whose answer is late,
-        may come back with a lease that is over. It is extended then, or, if somebody else has the group by now, another
-        message is claimed.
+        rqlite gives a request its time when it arrives. If the request waits behind other writes, or if its answer is
+        late, the lease may have expired when the answer arrives. Then the lease is extended. If another worker has
+        claimed the group by then, another message is claimed.
         """
         ends: float | None = None
         for _ in range(CLAIMS):
@@ -146,7 +148,7 @@ class SentTwiceCore(ProcedureCore):
         return claimed
 
     def _extended(self, claimed: Claimed, visibility: float, ends: float | None) -> Program[Call, Rows, Claimed | None]:
-        """Let a lease begin anew; return None if somebody else has the group."""
+        """Extend a lease; return None if another worker has claimed the group."""
         arguments = {
             "p_group_id": claimed.group_id,
             "p_token": claimed.token,

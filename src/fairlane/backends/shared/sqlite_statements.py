@@ -1,4 +1,4 @@
-"""What SQLite, libSQL and rqlite share: one set of statements."""
+"""The statements that SQLite, libSQL and rqlite share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TextT = TypeVar("TextT", bound=str, default=str)
 
 
 def last_seq_damaged(queue: str) -> str:
-    """Say why a publish got no seq: `check` and key of the table of messages refuse nothing else."""
-    return f"the setting last_seq is missing, or no number that fits: `fairlane migrate --queue {queue}` puts it right"
+    """Return the reason of a publish that violated a constraint. Only a wrong `last_seq` can cause that."""
+    return f"the setting last_seq is missing or wrong: `fairlane migrate --queue {queue}` repairs it"
 
 
 class Statements(Generic[TextT]):
@@ -24,21 +24,21 @@ class Statements(Generic[TextT]):
     Args:
         queue: its name.
         dialect: sqlite, libsql or rqlite.
-        kind: makes of a text what the backend's connections take; a plain str unless given.
+        convert: makes the form that the backend's connections need from a text; None leaves a plain str.
     """
 
-    def __init__(self, queue: str, dialect: str, kind: Callable[[str, Operation], TextT] | None = None) -> None:
+    def __init__(self, queue: str, dialect: str, convert: Callable[[str, Operation], TextT] | None = None) -> None:
         self._variables = {"queue": queue, "dialect": dialect}
-        self._kind = kind
+        self._convert = convert
         self._texts: dict[Operation | int, TextT] = {}
 
     def __getitem__(self, call: Call) -> TextT:
-        # a claim has one text for each floor: that number stands for it
+        # a claim has one text for each priority floor, so its key is the floor
         key = call.arguments["p_min_priority"] if call.operation is CLAIM else call.operation
         return self._texts.get(key) or self._rendered(key, call.operation)
 
     def _rendered(self, key: Operation | int, operation: Operation) -> TextT:
         extra = {"floor": key} if isinstance(key, int) else {}
         text = statement(f"procedures/sqlite/{operation.name}.sql.j2", **self._variables, **extra)
-        made = self._texts[key] = cast(TextT, text) if self._kind is None else self._kind(text, operation)
+        made = self._texts[key] = cast(TextT, text) if self._convert is None else self._convert(text, operation)
         return made

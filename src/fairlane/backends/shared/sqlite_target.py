@@ -1,7 +1,7 @@
-"""Migrations of libSQL and rqlite: the statements of a step and the new revision in one request, all of it or nothing.
+"""Migrations of libSQL and rqlite. One request applies the statements of a step and the new revision, or nothing.
 
-The first statements of each step check that the queue still is where the step begins. So a step that is sent twice, or
-that somebody else was quicker with, fails as a whole; what counts then is where the queue is.
+The first statements of each step check that the queue still has the revision before the step. So a step fails as a
+whole if it is applied twice, or if another migration was faster. Then the revision of the queue decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STARTUP_SECONDS = 5.0
 
 
 class BatchExecutor(Protocol):
-    """What a migration needs of an executor."""
+    """The methods of an executor that a migration needs."""
 
     def together(self, batch: Batch, /) -> list[Rows]:
         """Carry out several statements in one request, and return the rows of each."""
@@ -34,10 +34,10 @@ class BatchExecutor(Protocol):
 
 
 class FamilyTarget(LedgerTarget):
-    """A queue as the migrations' ledger sees it."""
+    """A queue of libSQL or rqlite as the target of migrations."""
 
     dialect: ClassVar[str]
-    """libsql or rqlite."""
+    """`libsql` or `rqlite`."""
 
     def __init__(self, queue: str, executor: BatchExecutor) -> None:
         self._queue = queue
@@ -46,19 +46,20 @@ class FamilyTarget(LedgerTarget):
         self._at: str | None = None
 
     def send(self, statements: Sequence[str], *, reads: bool = False, seconds: float | None = None) -> list[Rows]:
-        """Carry out statements together, and return the rows of each.
+        """Carry out statements in one request, and return the rows of each.
 
         Args:
-            reads: they change nothing.
-            seconds: for which to try; None leaves it to the backend.
+            statements: the statements, without parameters.
+            reads: whether no statement changes anything.
+            seconds: time for all tries; None leaves it to the backend.
         """
         batch = Batch(tuple((statement, {}) for statement in statements), reads)
-        # safe to repeat: the check at the beginning of a step lets it happen once
+        # repeatable, since the check at the beginning of a step prevents that it is applied twice
         return run(delivered(batch, repeatable=True, seconds=seconds), self._executor.together)
 
     @abstractmethod
     def printed(self, statements: Sequence[str]) -> str:
-        """Return what a DBA would type or pipe in to carry out statements together."""
+        """Return the text that a DBA can run to carry out statements in one request."""
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -87,7 +88,7 @@ class FamilyTarget(LedgerTarget):
             raise refused.error from refused
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
-        """Bring the queue to a revision, or find that it has got there in the meantime."""
+        """Apply one step, unless the queue has reached its revision in the meantime."""
         if stamp:
             has_queue = self._has_table(f"{self._queue}_settings")
             scripts = [self._recorded(revision, serves)] if has_queue else []
@@ -105,7 +106,7 @@ class FamilyTarget(LedgerTarget):
         return render("schema/sqlite/recorded.sql.j2", queue=self._queue, revision=revision, serves=serves)
 
     def _check(self) -> list[str]:
-        """Fail unless the queue still is where it was: with a row that cannot be written, for want of a better way."""
+        """Return statements that fail if the queue has another revision now: they insert a row that is not allowed."""
         table = ident(self._table)
         if self._at is None:
             elsewhere = f"exists (select 1 from {table})"
@@ -119,7 +120,7 @@ class FamilyTarget(LedgerTarget):
     def _step(self, scripts: Sequence[str], revision: str | None, *, keep: bool = False) -> list[str]:
         """Return the statements of a step.
 
-        None of them returns rows: up to rqlite 9.4 a failure of one that does would not have ended the transaction.
+        No statement returns rows: up to rqlite 9.4, the failure of such a statement does not end the transaction.
         """
         table = ident(self._table)
         statements = [statement for script in scripts for statement in split_sqlite(script)]
@@ -134,12 +135,12 @@ class FamilyTarget(LedgerTarget):
         if found == self._at:
             return error
         return ConfigurationError(
-            f"another migration has taken queue {self._queue!r} to revision {found or 'base'} while this one was going "
-            f"from {self._at or 'base'} to {wanted or 'base'}: look at it, and migrate again"
+            f"another migration has changed queue {self._queue!r} to revision {found or 'base'} while this one was "
+            f"migrating from {self._at or 'base'} to {wanted or 'base'}: check the revision, and migrate again"
         )
 
     def mend(self) -> None:
-        """Set right what somebody has changed by hand, in one request, if a look finds anything."""
+        """Repair data that were changed by hand, in one request, if a query finds any damage."""
         if self._at is None or not self._has_table(f"{self._queue}_settings"):
             return
         names = {"queue": self._queue, "dialect": self.dialect}
@@ -150,18 +151,18 @@ class FamilyTarget(LedgerTarget):
                 raise refused.error from refused.__cause__
 
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
-        """Return the step for somebody who carries it out by hand."""
+        """Return the text that a DBA can run to apply the step by hand."""
         if revision is not None:
             scripts = [*scripts, self._recorded(revision, serves)]
         return self.printed(self._step(scripts, revision))
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
         self._executor.close()
 
 
 def _reached(found: str | None, start: str | None, wanted: str | None) -> bool:
-    """Tell whether a queue is at the end of a step, or further in its direction."""
+    """Return whether a queue has reached the end of a step, or is beyond it in the same direction."""
     if (wanted or "") >= (start or ""):
         return (found or "") >= (wanted or "")
     return (found or "") <= (wanted or "")

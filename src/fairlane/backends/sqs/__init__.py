@@ -1,4 +1,4 @@
-"""The Amazon SQS backend (FIFO queues): a code-only adapter."""
+"""The Amazon SQS backend, with FIFO queues. It has no stored operations."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ MANIFEST = Manifest(
         max_delay=MAX_VISIBILITY,
         tested_messages=200,
         differences={
-            2: "a claim looks for a second; behind a large backlog of blocked groups SQS may not see a free one",
-            3: "a lease that ran out is lost at once; one that another transport gave back may work until somebody "
-            "claims its message; none lasts longer than 12 hours from its claim: extend and nack stop there",
-            4: "SQS's clock ends leases; expires_at is told by the client's clock",
-            5: "the order among groups is SQS's own",
+            2: "a claim searches for a second; behind a large backlog of blocked groups SQS may not find a free group",
+            3: "an expired lease is lost at once; a lease that another transport has nacked may work until a worker "
+            "claims its message; no lease lasts longer than 12 hours from its claim, also after extend",
+            4: "SQS's clock ends leases; expires_at is measured by the client's clock",
+            5: "SQS chooses the order among groups",
             6: "there are no priorities",
-            7: "figures are approximate, groups and messages cannot be looked at; SQS drops messages after 14 days",
-            9: "a dedup_id counts for five minutes from its publish, whatever becomes of the message",
-            12: "delays end at 12 hours",
+            7: "figures are approximate, and groups and messages are not shown; SQS deletes messages after 14 days",
+            9: "a dedup_id counts for five minutes from its publish, even if the message was acked",
+            12: "the longest delay is 12 hours, counted from the claim",
         },
     ),
 )

@@ -1,10 +1,10 @@
-"""URLs of SQS, and what clients are made with.
+"""The URLs of SQS, and the arguments of its clients.
 
-    sqs://eu-central-1/                                             AWS, credentials as AWS's own tools find them
-    sqs://key:secret@eu-central-1/                                  credentials of the URL
-    sqs://any:any@elasticmq/?endpoint=http://127.0.0.1:9324         another server that speaks the protocol
+    sqs://eu-central-1/                                             AWS, with credentials as AWS's tools find them
+    sqs://key:secret@eu-central-1/                                  AWS, with the credentials of the URL
+    sqs://any:any@elasticmq/?endpoint=http://127.0.0.1:9324         another server with the same protocol
 
-Credentials with the characters / + : @ % have these written as %2F and so on.
+In credentials write the characters / + : @ % as percent escapes, such as %2F.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlane.errors import ConfigurationError
 from fairlane.urls import parse_url
 
 CONNECT_SECONDS = 5.0
-"""For which a connection is waited for, or a quarter of what a request may take."""
+"""Maximum seconds to wait for a connection; at most a quarter of the time of a request."""
 
 _REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 USUAL = "sqs://region/, sqs://key:secret@region/ or sqs://key:secret@region/?endpoint=http://host:port"
@@ -29,7 +29,7 @@ USUAL = "sqs://region/, sqs://key:secret@region/ or sqs://key:secret@region/?end
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a URL says. The secret is not shown."""
+    """The parts of a URL. Its representation does not show the secret."""
 
     region: str
     endpoint: str | None
@@ -39,22 +39,22 @@ class Address:
 
     @property
     def host(self) -> str:
-        """Where the server is, for messages."""
+        """The host of the server, for messages."""
         if self.endpoint:
             return urlsplit(self.endpoint).netloc
         return f"sqs.{self.region}.amazonaws.com"
 
 
 def parse(url: str, options: Mapping[str, Any]) -> Address:
-    """Return what a URL and the options beside it say.
+    """Return the parts of a URL, and the options.
 
     Raises:
-        ConfigurationError: one is wrong. The text holds no part of the credentials.
+        ConfigurationError: the URL or an option is wrong. The message contains no part of the credentials.
     """
     parts = parse_url(url, usual=USUAL)
     region = parts.hosts[0].name.lower()
     if len(parts.hosts) > 1 or parts.hosts[0].port is not None or parts.path not in ("", "/"):
-        raise ConfigurationError(f"the URL of SQS names a region and no more: {USUAL}")
+        raise ConfigurationError(f"the URL of SQS has a region, and no port or path: {USUAL}")
     if not _REGION.fullmatch(region):
         raise ConfigurationError(f"the URL of SQS needs the name of a region, such as eu-central-1: {USUAL}")
     if parts.user is not None and not (parts.user and parts.password):
@@ -64,11 +64,11 @@ def parse(url: str, options: Mapping[str, Any]) -> Address:
 
 
 def client_arguments(address: Address, config: Any, seconds: float) -> dict[str, Any]:
-    """Return what a client of boto3 or aiobotocore is made with.
+    """Return the arguments for a client of boto3 or aiobotocore.
 
     Args:
-        address: where.
-        config: the class of its settings.
+        address: the parts of the URL.
+        config: the class of the client's settings.
         seconds: how long a request may take.
     """
     connecting = min(CONNECT_SECONDS, seconds / 4)
@@ -82,7 +82,7 @@ def client_arguments(address: Address, config: Any, seconds: float) -> dict[str,
             connect_timeout=connecting,
             read_timeout=seconds - connecting,
             max_pool_connections=address.max_connections,
-            # programs repeat what may be repeated; a delete or a change of visibility may not
+            # the programs repeat requests themselves, except deletes and changes of visibility
             retries={"total_max_attempts": 1},
             user_agent_extra="fairlane",
         ),

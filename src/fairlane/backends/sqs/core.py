@@ -1,7 +1,7 @@
-"""The operations on an SQS FIFO queue as programs: message groups, visibility timeouts, receipt handles.
+"""The operations on an SQS FIFO queue as programs. They use message groups, visibility timeouts and receipt handles.
 
-What may be sent twice is sent again after a lost answer, with the same id, so that SQS does it once: publish and
-claim. A delete or a change of visibility may not.
+If the answer to a publish or a claim is lost, the request is sent again with the same id, so that SQS does it only
+once. A delete or a change of visibility has no such id and is not sent again.
 """
 
 from __future__ import annotations
@@ -32,30 +32,33 @@ from fairlane.errors import (
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision
 
 POLL_SECONDS = 1
-"""Seconds for which a claim waits for a message. A shorter look asks only some of SQS's servers and may miss one."""
+"""Seconds for which a claim waits for a message. Without waiting SQS asks only some of its servers."""
 
 REMEMBERED = 20_000
-"""How many leases that were acked or given back are known, about 3 MB. SQS itself takes their receipts until somebody
-claims the message: an extend would undo the nack, an ack delete a message that is to be tried again."""
+"""The number of acked or nacked leases that a transport remembers, about 3 MB.
+
+SQS accepts the receipt handle of such a lease until a worker claims the message. An extend would undo the nack, and an
+ack would delete a message that is to be delivered again.
+"""
 
 ONLY_CLAIMED = "SQS shows a message only to the worker that claims it"
 
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
-_ASKED = ["MessageGroupId", "SequenceNumber", "SentTimestamp", "ApproximateReceiveCount"]
+_ATTRIBUTES = ["MessageGroupId", "SequenceNumber", "SentTimestamp", "ApproximateReceiveCount"]
 
 
 class Recent:
-    """The last of many texts; the oldest is forgotten when there are too many. Threads need no lock for it."""
+    """A set of the last texts that were added. It forgets the oldest ones. Threads need no lock for it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
     def add(self, text: str) -> None:
-        """Remember one."""
+        """Add a text."""
         self._digests[_digest(text)] = None
         while len(self._digests) > self._most:
-            with suppress(KeyError):  # another thread was faster
+            with suppress(KeyError):  # another thread has removed the last one
                 self._digests.popitem(last=False)
 
     def __contains__(self, text: str) -> bool:
@@ -67,7 +70,7 @@ def _digest(text: str) -> bytes:
 
 
 class SqsCore(Core[Request, Answer]):
-    """Programs over the calls of SQS; `wire` says what travels."""
+    """Programs that use the calls of SQS. The module `wire` defines requests, ids and tokens."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(queue)
@@ -75,12 +78,12 @@ class SqsCore(Core[Request, Answer]):
         self._given_up = Recent(REMEMBERED)
 
     def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:
-        """Refuse priorities, which SQS does not have, and delays that are too long for it."""
+        """Refuse priorities, which SQS does not have, and delays longer than its maximum."""
         if arguments.get("priority") or arguments.get("min_priority"):
             raise UnsupportedByBackend("sqs", "priorities", "use priority 0, or a queue for each priority")
         if arguments.get("delay", 0) > wire.LONGEST:
             raise UnsupportedByBackend(
-                "sqs", f"a delay of more than {wire.LONGEST:,} seconds", "nack with at most that, and again"
+                "sqs", f"a delay of more than {wire.LONGEST:,} seconds", "use a shorter delay, and nack again later"
             )
 
     def revision(self) -> Steps[Revision | None]:
@@ -100,7 +103,11 @@ class SqsCore(Core[Request, Answer]):
         return Request(operation, {"QueueUrl": self._url, **arguments}, ends)
 
     def _send(self, request: Request, *, repeatable: bool = True) -> Steps[Answer]:
-        """Send a request about the queue."""
+        """Send a request to the queue.
+
+        Raises:
+            SchemaNotReady: the queue is not there.
+        """
         try:
             return (yield from _asked(request, repeatable=repeatable))
         except ClientError as error:
@@ -112,7 +119,7 @@ class SqsCore(Core[Request, Answer]):
         group = wire.id_of(group_id)
         arguments: dict[str, Any] = {
             "MessageGroupId": group,
-            # equal events are two messages: without an id of its own SQS would compare the bodies
+            # equal events are two messages, so each publish without a dedup id has a new id
             "MessageDeduplicationId": wire.FRESH + uuid4().hex if dedup_id is None else wire.id_of(dedup_id),
             "MessageBody": wire.body_of(payload),
         }
@@ -128,7 +135,7 @@ class SqsCore(Core[Request, Answer]):
         return int(answer["SequenceNumber"])
 
     def _refuse_large(self, refused: Request, error: ClientError) -> Steps[None]:
-        """Raise `EventTooLarge` if the queue says that this is why it refused a message."""
+        """Raise `EventTooLarge` if a message is larger than the limit of the queue."""
         size = wire.size_of(refused.arguments)
         asking = self._request("get_queue_attributes", {"AttributeNames": ["All"]}, refused.ends)
         answer = yield from self._send(asking)
@@ -143,7 +150,7 @@ class SqsCore(Core[Request, Answer]):
             "MaxNumberOfMessages": 1,
             "WaitTimeSeconds": POLL_SECONDS,
             "VisibilityTimeout": seconds,
-            "MessageSystemAttributeNames": _ASKED,
+            "MessageSystemAttributeNames": _ATTRIBUTES,
             "MessageAttributeNames": [wire.GROUP],
             "ReceiveRequestAttemptId": uuid4().hex,
         }
@@ -162,7 +169,7 @@ class SqsCore(Core[Request, Answer]):
             token=wire.token_of(message["ReceiptHandle"], group_id, seq, end),
             attempts=int(attributes["ApproximateReceiveCount"]),
             published_at=datetime.fromtimestamp(int(attributes["SentTimestamp"]) / 1000, UTC),
-            expires_at=asked + timedelta(seconds=seconds),  # by our clock, and never later than by SQS's
+            expires_at=asked + timedelta(seconds=seconds),  # by this client's clock, from before the request
         )
 
     def ack(self, lease: Lease[Any]) -> Steps[None]:
@@ -180,7 +187,7 @@ class SqsCore(Core[Request, Answer]):
         return asked + timedelta(seconds=seconds)
 
     def _hide(self, lease: Lease[Any], seconds: float) -> Steps[int]:
-        """Hide the message for a while from now, at most until SQS takes it back, and return for how long."""
+        """Hide the message for some seconds from now, at most until its longest lease ends; return the seconds."""
         handle, end = self._held(lease)
         whole = min(math.ceil(seconds), max(0, end - math.ceil(time.time())))
         arguments = {"ReceiptHandle": handle, "VisibilityTimeout": whole}
@@ -194,7 +201,11 @@ class SqsCore(Core[Request, Answer]):
         return found
 
     def _fenced(self, lease: Lease[Any], operation: str, arguments: dict[str, Any]) -> Steps[None]:
-        """Send a request that SQS carries out only for the newest receipt handle of a message in flight."""
+        """Send a request that SQS carries out only for the newest receipt handle of a message in flight.
+
+        Raises:
+            LeaseLost: SQS does not accept the receipt handle.
+        """
         try:
             yield from self._send(self._request(operation, arguments), repeatable=False)
         except ClientError as error:
@@ -213,11 +224,9 @@ class SqsCore(Core[Request, Answer]):
 
     def message_status(self, group_id: str, limit: int) -> Steps[list[MessageStatus]]:
         yield from ()
-        raise UnsupportedByBackend(
-            "sqs", "looking at messages", "SQS shows a message only to the worker that claims it"
-        )
+        raise UnsupportedByBackend("sqs", "looking at messages", ONLY_CLAIMED)
 
 
 def _asked(request: Request, *, repeatable: bool = True) -> Steps[Answer]:
-    """Send a request; send it again if nothing was done, or if it is `repeatable`, since SQS does it only once then."""
+    """Send a request. Send it again if it failed and was certainly not carried out, or if it is `repeatable`."""
     return delivered(request, repeatable=repeatable)

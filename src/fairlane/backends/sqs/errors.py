@@ -1,4 +1,4 @@
-"""What errors of botocore mean, in Fairlane's words; by the codes that SQS answers with."""
+"""Turn errors of botocore into Fairlane's errors, by the error codes of SQS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.errors import AuthenticationFailed, FairlaneError
 MISSING = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
 LOST = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidIdFormat"})
 REFUSED = frozenset({"InvalidParameterValue", "InvalidAttributeValue", "InvalidMessageContents", "ValidationError"})
-"""What SQS (the first) or ElasticMQ says of a message that is too large, among other things."""
+"""Codes of SQS (the first) and ElasticMQ for a message that is too large. They have other meanings too."""
 
 _CREDENTIALS = frozenset(
     {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidAccessKeyId",
@@ -31,7 +31,7 @@ _NO_CREDENTIALS = (
 
 
 RETRY_SECONDS = 0.6
-"""Seconds for which a request is sent again that got no answer, or that SQS was too busy for."""
+"""Seconds for which a request is repeated if there is no answer or SQS is too busy."""
 
 _PAUSES = Pauses(0.1, 0.4, growth=4.0, least=0.8)
 
@@ -41,11 +41,11 @@ _NOT_SENT = (
     exceptions.ProxyConnectionError,
     exceptions.SSLError,
 )
-"""The connection failed before anything was sent."""
+"""Errors of connections that failed before anything was sent."""
 
 
 def code_of(error: BaseException) -> str:
-    """Return the code of an error that SQS answered with, without what some servers put before it; "" if none."""
+    """Return the code of an error that SQS returned, without a prefix that some servers add; "" if there is none."""
     response = getattr(error, "response", None)
     if not isinstance(error, exceptions.ClientError) or not isinstance(response, dict):
         return ""
@@ -54,22 +54,22 @@ def code_of(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int:
-    """Return the HTTP status of an error that the server answered with; 0 if there is none."""
+    """Return the HTTP status of an error that the server returned; 0 if there is none."""
     response = getattr(error, "response", None) or {}
     found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
     return int(found)
 
 
 def translate(error: Exception, host: str) -> FairlaneError | Unanswered | None:
-    """Turn an error of botocore into one of Fairlane's; None for those that Fairlane, or a program, knows better."""
+    """Turn an error of botocore into an error of Fairlane; return None for errors that the programs handle."""
     code = code_of(error)
     if code in _CREDENTIALS:
         return AuthenticationFailed("sqs", host)
     if code in _RIGHTS:
-        right = getattr(error, "operation_name", "do this")
-        return AuthenticationFailed("sqs", host, f"the user may not sqs:{right}, or not use the queue's key")
+        right = getattr(error, "operation_name", "*")
+        return AuthenticationFailed("sqs", host, f"the user lacks the right sqs:{right}, or a right on the queue's key")
     if isinstance(error, _NO_CREDENTIALS):
-        return AuthenticationFailed("sqs", host, "no credentials were found: put them into the URL, or set up AWS's")
+        return AuthenticationFailed("sqs", host, "no credentials were found: put them into the URL or configure AWS's")
     if code in _BUSY:
         return _unanswered(host, f"it is too busy ({code})", uncertain=False)
     if code and status_of(error) >= 500:

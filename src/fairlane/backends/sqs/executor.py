@@ -1,4 +1,4 @@
-"""The two executors of the SQS backend: boto3's client, and for asyncio aiobotocore's."""
+"""The two executors of the SQS backend. They use the client of boto3 and, for asyncio, that of aiobotocore."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fairlane.backends.sqs.wire import Answer, AsyncClient, Client, Request
 from fairlane.errors import ConfigurationError
 
 SHORTEST = 0.2
-"""Seconds that a request gets, however late it is."""
+"""Minimum seconds for a request, also after the deadline."""
 
 
 def make_client(address: Address, seconds: float | None = None, session: Any = None) -> Any:
-    """Return a client of boto3, whose requests may take so long; it connects when it is first used."""
-    # a session of our own: the default one may not be used by several threads while it makes clients
+    """Return a client of boto3 whose requests may take this many seconds. It connects when it is first used."""
+    # not the default session: several threads may not use that one while it makes clients
     session = session or boto3.session.Session()
     return session.client("sqs", **client_arguments(address, Config, seconds or address.timeout))
 
 
 def _left(request: Request, timeout: float) -> float:
-    """Return how long a request may take."""
+    """Return the seconds until the deadline of a request. The first call for a request sets the deadline."""
     now = time.monotonic()
     if request.ends is None:
         request.ends = now + timeout
@@ -42,24 +42,28 @@ def _left(request: Request, timeout: float) -> float:
 
 
 def _check(client: Any) -> str:
-    """Return where a client of the application leads."""
+    """Return the host of the application's client.
+
+    Raises:
+        ConfigurationError: it is not a client of SQS.
+    """
     if not callable(getattr(client, "receive_message", None)):
-        raise ConfigurationError(f"this is no client of SQS: {type(client).__name__}")
+        raise ConfigurationError(f"this is not a client of SQS: {type(client).__name__}")
     return str(client.meta.endpoint_url).partition("://")[2]
 
 
 class SqsExecutor(forks.ForkAware):
-    """Carries requests with clients of boto3, which many threads may use.
+    """Sends requests with clients of boto3, which many threads may use.
 
-    How long a request may take is fixed for a client. So there is one for calls that have all their time before them,
-    and others for what must end sooner, as at the start: each has half the time of the one before.
+    A client of boto3 has a fixed timeout for its requests. So there is one client for calls with the whole timeout,
+    and others for calls that must end sooner, as at the start. Each of these has half the timeout of the one before.
     """
 
     def __init__(self, address: Address | None, client: Client | None, host: str) -> None:
         self._address = address
         self._given = client
         self._clients: dict[float, Any] = {}
-        self._session: Any = None  # the first client of a session takes 50 ms to make, each other one 3
+        self._session: Any = None  # making the first client of a session takes 50 ms, each other client 3 ms
         self._lock = threading.Lock()
         self._translated = translated(lambda error: translate(error, host))
         if address is not None:
@@ -67,18 +71,18 @@ class SqsExecutor(forks.ForkAware):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make clients of our own when they are needed."""
+        """Connect to the address of a URL. Clients are made when they are needed."""
         address = parse(url, options)
         return cls(address, None, address.host)
 
     @classmethod
     def from_client(cls, client: Client, queue: str, **options: Any) -> Self:
-        """Use the application's client; it should not repeat requests by itself."""
+        """Use the application's client. It should not repeat requests by itself."""
         read_options("sqs", OPTIONS, None, options)
         return cls(None, client, _check(client))
 
     def execute(self, request: Request) -> Answer:
-        """Carry out one request."""
+        """Send one request and return its answer."""
         with self._translated:
             client = self._given if self._address is None else self._client(self._address, request)
             answer: Answer = getattr(client, request.operation)(**request.arguments)
@@ -86,7 +90,7 @@ class SqsExecutor(forks.ForkAware):
 
     def _client(self, address: Address, request: Request) -> Any:
         left = _left(request, address.timeout)
-        seconds = address.timeout - RETRY_SECONDS  # so that a request that failed at once can be sent again
+        seconds = address.timeout - RETRY_SECONDS  # leaves time to repeat a request that fails quickly
         while seconds > left and seconds > SHORTEST:
             seconds /= 2
         if seconds not in self._clients:
@@ -97,19 +101,19 @@ class SqsExecutor(forks.ForkAware):
         return self._clients[seconds]
 
     def after_fork_in_child(self) -> object:
-        """Begin anew, with a lock that nobody holds."""
+        """Forget the parent's clients, and make a new lock; see `forks`."""
         left = self._clients, self._session
         self._clients, self._session, self._lock = {}, None, threading.Lock()
         return left
 
     def close(self) -> None:
-        """Close the clients that are ours."""
+        """Close the clients that this executor made."""
         while self._clients:
             self._clients.popitem()[1].close()
 
 
 class AsyncSqsExecutor(forks.ForkAware):
-    """Carries requests with clients of aiobotocore, one for each event loop; many tasks may use it."""
+    """Sends requests with clients of aiobotocore, one for each event loop. Many tasks may use it."""
 
     def __init__(self, address: Address | None, client: AsyncClient | None, host: str) -> None:
         self._address = address
@@ -122,18 +126,18 @@ class AsyncSqsExecutor(forks.ForkAware):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make clients of our own when they are needed."""
+        """Connect to the address of a URL. Clients are made when they are needed."""
         address = parse(url, options)
         return cls(address, None, address.host)
 
     @classmethod
     def from_client(cls, client: AsyncClient, queue: str, **options: Any) -> Self:
-        """Use the application's client; it should not repeat requests by itself."""
+        """Use the application's client. It should not repeat requests by itself."""
         read_options("sqs", OPTIONS, None, options)
         return cls(None, client, _check(client))
 
     async def execute(self, request: Request) -> Answer:
-        """Carry out one request."""
+        """Send one request and return its answer."""
         if self._address is None:
             self._owner.check()
         with self._translated:
@@ -149,16 +153,16 @@ class AsyncSqsExecutor(forks.ForkAware):
         return _Opened(context, await context.__aenter__())
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
+        """Forget the parent's clients; see `forks`."""
         return self._own.forget()
 
     async def close(self) -> None:
-        """Close the clients that are ours."""
+        """Close the clients that this executor made."""
         await self._own.close()
 
 
 class _Opened:
-    """A client of aiobotocore, and what closes it."""
+    """A client of aiobotocore, and the context manager that closes it."""
 
     def __init__(self, context: Any, client: Any) -> None:
         self.context = context

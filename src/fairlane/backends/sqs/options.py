@@ -12,7 +12,7 @@ from fairlane.errors import ConfigurationError
 
 
 class SqsOptions(TypedDict, total=False):
-    """What `SqsTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+    """The options of `SqsTransport.from_url` and of the query of a URL. `OPTIONS` documents them."""
 
     endpoint: str
     max_connections: int
@@ -27,7 +27,7 @@ def _endpoint(name: str, value: object) -> str:
     except ValueError:
         fits = False
     if not fits or parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ConfigurationError(f"the {name} of SQS must be http://host:port or https://host:port, no more")
+        raise ConfigurationError(f"the {name} of SQS must be http://host:port or https://host:port without a path")
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -36,21 +36,21 @@ OPTIONS = (
         "endpoint",
         _endpoint,
         default=None,
-        doc="Another server than AWS that speaks the protocol of SQS, `http://host:port` or `https://host:port`.",
+        doc="A server other than AWS with the protocol of SQS, `http://host:port` or `https://host:port`.",
     ),
     Option(
         "max_connections",
         count(1),
         default=50,
         unit="connections",
-        doc="The most that are kept open.",
+        doc="The largest number of open connections.",
     ),
     Option(
         "timeout",
         seconds(3),
         default=30.0,
         unit="seconds",
-        doc="How long a call may take in all, 3 to 3,600; a claim may wait for a second. A client of the application "
-        "has its own: `connect_timeout` and `read_timeout` of its `Config`.",
+        doc="How long a call may take in total, 3 to 3,600; a claim may wait for a second. A client of the application "
+        "has its own timeouts: `connect_timeout` and `read_timeout` of its `Config`.",
     ),
 )

@@ -1,8 +1,8 @@
-"""Migrations of SQS: the FIFO queue, and the revision in its tags.
+"""Migrations of SQS: they create the FIFO queue and write the revision into its tags.
 
-SQS itself keeps two makers apart: a queue is made with its tags in one request, and making it once more with the same
-attributes does nothing. So there is no lock. A queue that is there already keeps the attributes that it has, so that a
-DBA may add a dead-letter queue, encryption or another retention.
+There is no lock, since none is needed: one request creates a queue with its tags, and a second request with the same
+attributes changes nothing. A queue that exists keeps its attributes, so that a DBA may add a dead-letter queue,
+encryption or another retention period.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from fairlane.errors import ConfigurationError, UnsupportedByBackend
 
 ATTRIBUTES = {
     "FifoQueue": "true",
-    # equal events are two messages; every publish brings an id
+    # equal events are two messages; every publish sends an id
     "ContentBasedDeduplication": "false",
-    # a dedup_id counts in the whole queue, not in its group
+    # a dedup_id counts in the whole queue, not only in its group
     "DeduplicationScope": "queue",
     "FifoThroughputLimit": "perQueue",
-    # the longest there is, 14 days: SQS drops what is older
+    # 14 days, the maximum; SQS deletes older messages
     "MessageRetentionPeriod": "1209600",
     "DelaySeconds": "0",
 }
-"""What a new queue is made with."""
+"""The attributes of a new queue."""
 
 
 class SqsTarget(LedgerTarget):
-    """A queue in SQS as the migrations' ledger sees it."""
+    """A queue of SQS as the target of migrations."""
 
     def __init__(self, url: str, choices: Choices) -> None:
         if choices.head_start is not None:
-            raise UnsupportedByBackend("sqs", "head_start", "leave it out: SQS has an order of its own among groups")
+            raise UnsupportedByBackend("sqs", "head_start", "leave it out, since SQS chooses the order among groups")
         self._address = parse(url, {})
         self._name = wire.queue_name(choices.queue)
         self._made: Any = None
@@ -62,11 +62,11 @@ class SqsTarget(LedgerTarget):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Do nothing; see above."""
+        """Do nothing, since no lock is needed."""
         yield
 
     def _url(self) -> str | None:
-        """Return where SQS has the queue, None when it is not there."""
+        """Return the URL of the queue in SQS, or None if it is not there."""
         try:
             url: str = self._client.get_queue_url(QueueName=self._name)["QueueUrl"]
         except ClientError as error:
@@ -76,7 +76,7 @@ class SqsTarget(LedgerTarget):
         return url
 
     def read(self) -> str | None:
-        """Return the current revision, None when the queue is not there or was made by somebody else."""
+        """Return the current revision, or None if the queue is not there or was not made by a migration."""
         with self._translated():
             url = self._url()
             if url is None:
@@ -85,7 +85,7 @@ class SqsTarget(LedgerTarget):
         return found
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
-        """Bring the queue to a revision."""
+        """Apply one step: create, tag or delete the queue."""
         with self._translated():
             url = self._url()
             if revision is None:
@@ -95,7 +95,7 @@ class SqsTarget(LedgerTarget):
             if url is not None:
                 self._client.tag_queue(QueueUrl=url, Tags=tags)
             elif stamp:
-                raise ConfigurationError(f"SQS has no queue {self._name} to stamp: upgrade makes it")
+                raise ConfigurationError(f"SQS has no queue {self._name} to stamp: `upgrade` creates it")
             else:
                 self._client.create_queue(QueueName=self._name, Attributes=ATTRIBUTES, tags=tags)
 
@@ -108,7 +108,7 @@ class SqsTarget(LedgerTarget):
             self._client.delete_queue(QueueUrl=url)
 
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
-        """Return commands for a shell with AWS's command line."""
+        """Return commands for a shell with AWS's command line tool."""
         if revision is None:
             url = f"$(aws sqs get-queue-url --queue-name {self._name} --query QueueUrl --output text)"
             return f'aws sqs delete-queue --queue-url "{url}"\n'
@@ -117,6 +117,6 @@ class SqsTarget(LedgerTarget):
         return f"aws sqs create-queue --queue-name {self._name} --attributes '{attributes}' --tags '{tags}'\n"
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
         if self._made is not None:
             self._made.close()

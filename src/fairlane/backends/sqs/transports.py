@@ -1,4 +1,4 @@
-"""The transports of the sqs backend."""
+"""The transports of the SQS backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SqsTransport(Transport[T]):
-    """Queue in Amazon SQS (FIFO), through boto3: built on a URL or on a client of the application, which stays open."""
+    """A queue in Amazon SQS (FIFO), with boto3. It is made from a URL or the application's client, which stays open."""
 
     manifest = MANIFEST
 
@@ -38,7 +38,7 @@ class SqsTransport(Transport[T]):
         """Use the region or the endpoint that a URL names, `sqs://region/`; see `Transport.from_url`.
 
         Args:
-            options: `SqsOptions` names them, beside it `OPTIONS` documents them.
+            options: see `SqsOptions` and `OPTIONS` in `fairlane.backends.sqs.options`.
         """
         made: SqsTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -47,7 +47,7 @@ class SqsTransport(Transport[T]):
 
 
 class AsyncSqsTransport(AsyncTransport[T]):
-    """Queue in Amazon SQS (FIFO) for asyncio, through aiobotocore; see `SqsTransport`."""
+    """A queue in Amazon SQS (FIFO) for asyncio, with aiobotocore; see `SqsTransport`."""
 
     manifest = MANIFEST
 

@@ -1,6 +1,6 @@
-"""What travels between Fairlane and SQS: requests, names, ids, texts and tokens.
+"""The values that are exchanged with SQS: requests, names, ids, texts and tokens.
 
-SQS takes as group and deduplication ids 1 to 128 printable ASCII characters, and as texts what XML 1.0 may hold.
+Group and deduplication ids of SQS are 1 to 128 printable ASCII characters. Texts may have all characters of XML 1.0.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from typing import Any, Protocol, TypeAlias
 from fairlane.program import Program, ResultT
 
 GROUP = "fairlane_group"
-"""The message attribute with the true group id, where a hash travels in its place."""
+"""The message attribute with the group id, if SQS gets a hash in its place."""
 
 REVISION, SERVES = "fairlane:revision", "fairlane:serves"
-"""The tags of a queue that say what a migration has made."""
+"""The tags with the revision of a queue, and with the oldest revision that it serves."""
 
 LONGEST = 12 * 3600
-"""Seconds for which SQS keeps a message invisible, counted from the claim."""
+"""The longest time in seconds for which SQS hides a message, counted from the claim."""
 
 HASHED = "fairlane:sha256:"
 FRESH = "fairlane:"
 
 _PLAIN = re.compile(r"[!-~]{1,128}")
-_FORBIDDEN = re.compile("[\ufffe\uffff]")  # JSON text cannot hold the other characters that XML 1.0 forbids
+_FORBIDDEN = re.compile("[\ufffe\uffff]")  # JSON text never contains the other characters that XML 1.0 forbids
 
 
 @dataclass(slots=True)
 class Request:
-    """One call of the SQS API, by the client's name for it.
+    """One call of the SQS API.
 
     Attributes:
-        ends: by time.monotonic(), when its call must be over; the executor fills it in if nobody else has.
+        operation: the name of the client's method.
+        arguments: its keyword arguments.
+        ends: the deadline for the answer, by time.monotonic(). The executor sets it if it is None.
     """
 
     operation: str
@@ -43,14 +45,14 @@ class Request:
 
 
 Answer: TypeAlias = Mapping[str, Any]
-"""What SQS answers a request with, as its API documents it."""
+"""The answer to a request, as the API of SQS documents it."""
 
 Steps: TypeAlias = Program[Request, Answer, ResultT]
-"""A program of this backend, by what it returns."""
+"""A program of this backend. The parameter is the type of its result."""
 
 
 class Client(Protocol):
-    """What carries requests: a client of boto3."""
+    """A client of boto3."""
 
     meta: Any
 
@@ -60,7 +62,7 @@ class Client(Protocol):
 
 
 class AsyncClient(Protocol):
-    """The same for asyncio: a client of aiobotocore."""
+    """A client of aiobotocore."""
 
     meta: Any
 
@@ -70,26 +72,26 @@ class AsyncClient(Protocol):
 
 
 def queue_name(queue: str) -> str:
-    """Return what SQS calls a queue."""
+    """Return the name of a queue in SQS."""
     return f"{queue}.fifo"
 
 
 def id_of(text: str) -> str:
-    """Return a group or deduplication id as SQS takes it: the text itself, or a hash of it."""
+    """Return a group or deduplication id for SQS: the text itself, or a hash of it."""
     if _PLAIN.fullmatch(text) and not text.startswith(FRESH):
         return text
     return HASHED + hashlib.sha256(text.encode()).hexdigest()
 
 
 def group_attributes(group_id: str, sent: str) -> dict[str, Any]:
-    """Return the message attributes that carry a group id which SQS itself cannot; as bytes, which hold any text."""
+    """Return the message attribute with the group id if SQS gets a hash of it. It has bytes, which allow any text."""
     if sent == group_id:
         return {}
     return {GROUP: {"DataType": "Binary", "BinaryValue": group_id.encode()}}
 
 
 def group_of(message: Mapping[str, Any]) -> str:
-    """Return the true group id of a message that was received."""
+    """Return the group id of a received message."""
     true = message.get("MessageAttributes", {}).get(GROUP)
     if true is not None:
         return bytes(true["BinaryValue"]).decode()
@@ -97,12 +99,12 @@ def group_of(message: Mapping[str, Any]) -> str:
 
 
 def body_of(payload: str) -> str:
-    """Return JSON text as XML may hold it. What it may not can only stand inside strings, where an escape means it."""
+    """Replace characters that XML forbids by JSON escapes; in JSON text they occur only in strings."""
     return _FORBIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", payload)
 
 
 def size_of(arguments: Mapping[str, Any]) -> int:
-    """Return the size of a message as SQS counts it: the body, and name, type and value of each attribute."""
+    """Return the size of a message in bytes, as SQS counts it: its body, and name, type and value of each attribute."""
     size = len(arguments["MessageBody"].encode())
     for name, value in arguments.get("MessageAttributes", {}).items():
         size += len(name) + len(value["DataType"]) + len(value["BinaryValue"])
@@ -110,12 +112,16 @@ def size_of(arguments: Mapping[str, Any]) -> int:
 
 
 def token_of(handle: str, group_id: str, seq: int, end: int) -> str:
-    """Return a lease's token: the receipt handle, whose message it is, and the second at which SQS takes it back."""
+    """Return the token of a lease: the end of its longest time, a hash of its message, and the receipt handle.
+
+    Args:
+        end: the second since the epoch at which SQS ends the lease at the latest.
+    """
     return f"{end}~{_owner(group_id, seq)}~{handle}"
 
 
 def handle_of(token: str, group_id: str, seq: int) -> tuple[str, int] | None:
-    """Return the receipt handle and the last second of a token; None if it is not one of this message."""
+    """Return the receipt handle and the end of a token, or None if it is not a token of this message."""
     end, _, rest = token.partition("~")
     owner, _, handle = rest.partition("~")
     if not handle or not re.fullmatch("[0-9]{1,12}", end) or owner != _owner(group_id, seq):
