@@ -155,7 +155,7 @@ def test_other_refusals() -> None:
 
 
 def test_an_old_rqlite_is_found_out() -> None:
-    with pytest.raises(RqliteError, match="returns no rows"):
+    with pytest.raises(RqliteError, match="its answer has no rows"):
         answer(body={"results": [{"rows_affected": 1}]})
     revision = {
         "results": [

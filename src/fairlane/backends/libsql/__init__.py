@@ -1,4 +1,4 @@
-"""The libSQL backend (sqld, Turso): an SQLite database behind HTTP."""
+"""The libSQL backend (sqld, Turso): an SQLite database that is used over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a libSQL server is: its URL, its options, and how to identify to it. Nothing here connects."""
+"""The address of a libSQL server: its URL, options and credentials. This module does not connect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlane.errors import ConfigurationError, UnsupportedByBackend
 from fairlane.urls import Url, parse_url
 
 PORTS = {"http": 8080, "https": 443}
-"""Without a port in the URL: sqld's own default, and that of TLS everywhere."""
+"""The ports for URLs without a port: the default of sqld, and the usual port of TLS."""
 
 _SCHEMES = {"libsql": "https", "libsql+https": "https", "libsql+http": "http"}
 _USUAL = "libsql://:TOKEN@host with TLS, libsql+http://host:8080 without"
@@ -20,10 +20,10 @@ _USUAL = "libsql://:TOKEN@host with TLS, libsql+http://host:8080 without"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address(HttpAddress):
-    """A server and how to talk to it.
+    """The address of a server, and the options of its connections.
 
     Attributes:
-        url: what its HTTP API is below, with a slash at the end.
+        url: the base URL of its HTTP API, with a slash at the end.
     """
 
     url: str
@@ -33,9 +33,9 @@ def locate(url: str, options: dict[str, Any]) -> Address:
     """Read a URL: `libsql://host` with TLS, `libsql+http://host:8080` without.
 
     Args:
-        url: the token is its password, `libsql://:TOKEN@host`, or `?authToken=TOKEN`, with percent escapes. With a
-            user, the two are for a server with `--http-auth`. Other options may stand in the query as well.
-        options: see `OPTIONS`; they go before those of the URL.
+        url: the token is its password, `libsql://:TOKEN@host`, or `?authToken=TOKEN`, with percent escapes. User and
+            password together are for a server with `--http-auth`. The query may have other options too.
+        options: see `OPTIONS`. They override the options of the URL.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
@@ -47,9 +47,9 @@ def locate(url: str, options: dict[str, Any]) -> Address:
         )
     parts = parse_url(url, usual=_USUAL)
     if parts.scheme not in _SCHEMES:
-        raise ConfigurationError(f"the URL of libSQL begins with another word: it looks like {_USUAL}")
+        raise ConfigurationError(f"the URL of libSQL has a wrong scheme: it looks like {_USUAL}")
     if len(parts.hosts) != 1:
-        raise ConfigurationError(f"the URL of libSQL names one host: it looks like {_USUAL}")
+        raise ConfigurationError(f"the URL of libSQL must have one host: it looks like {_USUAL}")
     given = {*parts.options, *options}
     _check_options(given)
     scheme = _SCHEMES[parts.scheme]
@@ -65,28 +65,28 @@ def locate(url: str, options: dict[str, Any]) -> Address:
 
 
 def _check_options(given: set[str]) -> None:
-    """Say of options that other clients of libSQL take why there are none of them here."""
+    """Refuse options of other libSQL clients that Fairlane does not support, with the reason."""
     if given & {"sync_url", "syncUrl"}:
         raise UnsupportedByBackend(
             "libsql",
             "embedded replicas (sync_url)",
-            "a replica may be behind, and a claim must see what was published: give the URL of the server itself",
+            "a replica may be behind the server, and a claim must see all published messages: use the server's URL",
         )
     if "tls" in given:
-        raise ConfigurationError("the scheme says whether there is TLS: libsql:// with it, libsql+http:// without")
+        raise ConfigurationError("leave out tls, since the scheme decides: libsql:// with TLS, libsql+http:// without")
 
 
 def _authorization(parts: Url, token: str | None) -> str | None:
-    """Return the header's value."""
+    """Return the value of the header `Authorization`."""
     if parts.user and not parts.password:
         raise ConfigurationError("a token is the URL's password, not its user: libsql://:TOKEN@host")
     if token is not None and parts.password:
-        raise ConfigurationError("two tokens: one in the URL's password, one in authToken; leave one out")
+        raise ConfigurationError("there are two tokens, the URL's password and authToken: leave one out")
     if parts.user:
         return basic(parts.user, parts.password or "")
     token = parts.password or token
     if not token:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError("the token for libSQL is no token: it must be printable ASCII without blanks")
+        raise ConfigurationError("the token for libSQL must be printable ASCII without blanks")
     return f"Bearer {token}"

@@ -1,12 +1,13 @@
-"""The client: libsql-client's protocol in streams that are kept, and a thread for callers without an event loop.
+"""The client: it speaks libsql-client's protocol in streams that it keeps. A thread serves callers without a loop.
 
-libsql-client itself opens a connection in the server for every request. Of sqld 0.24 that asks too much. While a
-checkpoint empties the queue of all who wait for the write lock, a writer may be sent away, as busy, and yet keep its
-place. When its turn comes it is given the lock; if it has gone by then, nobody writes any more until the server is
-started anew. So writes go through streams, connections that are kept: one that was sent away comes again, and takes
-what it was given. For the same reason a write that was sent is never broken off: who waits for it may go, the request
-is seen through. Streams are as few as keep the server busy, and answer in half the time. Looking needs no lock and no
-stream. (A server is safest with `--checkpoint-interval-s 60`: then a timer makes checkpoints, and not every writer.)
+A stream is a connection inside the server. libsql-client opens a new one for every request, which is dangerous with
+sqld 0.24. During a checkpoint, sqld may answer "busy" to a writer but keep its place in the queue for the write lock.
+Later it gives the lock to this writer. If the stream has gone by then, no stream can write until the server is
+restarted. So writes use streams that are kept: the next write of the stream takes the lock that it was given. For the
+same reason a write that was sent is never aborted. A caller may stop waiting, but the request is carried out to its
+end. There are only as many streams as the server can use; requests in them take half the time. Reads need no lock and
+no stream. (The option `--checkpoint-interval-s 60` makes a server safest: then a timer makes checkpoints instead of
+every writer.)
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from fairlane.errors import TransportClosed
 from fairlane.program import ResultT
 
 STREAMS = 8
-"""At most. The server writes for one at a time, so more than one is of use only where the network takes its time."""
+"""The maximum. The server carries out one write at a time, so more streams help only if the network is slow."""
 
 SECONDS_PER_STREAM = 0.004
-"""One more stream for each of these that the quickest of the first answers took."""
+"""One more stream is used for each of these seconds in the time of the fastest of the first answers."""
 
 SAMPLES = 8
 SECONDS_KEPT = 5.0
-"""The server forgets a stream that was not used for 10."""
+"""An idle stream is used again only within this time: the server forgets streams that are idle for 10 seconds."""
 
 SECONDS_TO_CLOSE = 2.0
 IDLE_SECONDS = 0.5
 LOOP_STEPS = 3
-"""To read the end of a connection, to tell its protocol, and to take it out of the pool."""
+"""Steps of the loop to read the end of a connection, to inform its protocol, and to remove it from the pool."""
 
 _WRITE = "fairlane-libsql-write"
 """The name of tasks that must not be cancelled."""
@@ -58,24 +59,24 @@ _CLOSE = {"type": "close"}
 
 @dataclass(slots=True)
 class Stream:
-    """A connection inside the server. A baton, from the last answer, stands for it in the next request."""
+    """A connection inside the server. Its baton, from the last answer, identifies it in the next request."""
 
     baton: str | None = None
     used: float = 0.0
 
 
 class Client:
-    """Carries statements to one server. Belongs to the event loop in which it is made."""
+    """Sends statements to one server. It belongs to the event loop in which it is made."""
 
     @classmethod
     async def opened(cls, address: Address) -> Self:
-        """Make one in the running loop; it connects when it is first used."""
+        """Make a client in the running loop. It connects when it is first used."""
         return cls(address)
 
     def __init__(self, address: Address) -> None:
         limits = aiohttp.ClientTimeout(
             total=address.request_timeout,
-            connect=address.request_timeout / 2,  # for a free connection, or a new one
+            connect=address.request_timeout / 2,  # to get a free connection or open a new one
             sock_connect=address.connect_timeout,
         )
         self._session = aiohttp.ClientSession(
@@ -88,7 +89,7 @@ class Client:
         self._turns = asyncio.Semaphore(1)
         self._idle: list[Stream] = []
         self._samples: list[float] = []
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._writes: set[asyncio.Task[Any]] = set()
         self._closing = False
         self._used = time.monotonic()
 
@@ -96,23 +97,23 @@ class Client:
         """Carry out statements, several of them in one transaction, and return the result of each.
 
         Raises:
-            Failed: it was not carried out.
-            TimeoutError: there was no answer for so many seconds.
+            Failed: the server did not carry out the request, or that is unknown.
+            TimeoutError: there was no answer within these seconds.
         """
         ends = asyncio.get_running_loop().time() + seconds
         if len(parts) == 1:
             request: dict[str, Any] = {"type": "execute", "stmt": _stmt_to_proto(*parts[0])}
         else:
             request = {"type": "batch", "batch": _batch_to_proto([*parts])}
-            if writes:  # else the lock is asked for too late, when others may have written after our first look
+            if writes:  # take the lock first, or another connection could write after the first read of this batch
                 request["batch"]["steps"][0]["stmt"]["sql"] = "BEGIN IMMEDIATE"
         if writes:
             await self._turn(seconds)
             if self._closing:
-                self._turns.release()  # others wait, and must be told too
+                self._turns.release()  # other calls may wait here, and they must raise too
                 raise TransportClosed
             task = asyncio.create_task(self._written(request), name=_WRITE)
-            self._under_way.add(task)
+            self._writes.add(task)
             task.add_done_callback(self._done)
             async with asyncio.timeout_at(ends):
                 answer = await asyncio.shield(task)
@@ -123,7 +124,7 @@ class Client:
         return [_result_set_from_proto(result)] if len(parts) == 1 else _batch_results_from_proto(result, len(parts))
 
     async def _turn(self, seconds: float) -> None:
-        """Wait for a stream; `_written` gives it back."""
+        """Wait for a turn to use a stream; `_written` releases it."""
         if not self._turns.locked():
             await self._turns.acquire()
             return
@@ -131,7 +132,7 @@ class Client:
             async with asyncio.timeout(seconds):
                 await self._turns.acquire()
         except TimeoutError:
-            raise Failed("requests of this client that came before have no answer yet", uncertain=False) from None
+            raise Failed("earlier requests of this client have no answer yet", uncertain=False) from None
 
     async def _written(self, request: dict[str, Any]) -> Any:
         stream = self._idle.pop() if self._idle else Stream()
@@ -142,12 +143,12 @@ class Client:
             self._turns.release()
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._under_way.discard(task)
+        self._writes.discard(task)
         if not task.cancelled():
-            task.exception()  # has been looked at, also when nobody waits for it any more
+            task.exception()  # marks it as retrieved: asyncio would log it if no caller waits any more
 
     async def _through(self, stream: Stream, request: dict[str, Any]) -> Any:
-        baton, stream.baton = stream.baton, None  # it is spent, whatever comes
+        baton, stream.baton = stream.baton, None  # a baton is valid for one request, also if that fails
         began = time.monotonic()
         if baton is not None and began - stream.used > SECONDS_KEPT:
             baton = None
@@ -156,7 +157,7 @@ class Client:
         except Failed as failed:
             if baton is None or failed.uncertain:
                 raise
-            answer = await self._post(None, [request])  # the server has forgotten the stream: it was started anew
+            answer = await self._post(None, [request])  # the server has forgotten the stream, perhaps after a restart
         stream.baton, stream.used = answer["baton"], time.monotonic()
         if baton is not None and len(self._samples) < SAMPLES:
             self._sampled(stream.used - began)
@@ -182,16 +183,16 @@ class Client:
             self._used = time.monotonic()
 
     async def _notice_closed(self) -> None:
-        """Let the loop find out which connections the server has closed, if it was blocked while they were idle."""
+        """Let the loop detect connections that the server has closed, if it could not run while they were idle."""
         if time.monotonic() - self._used > IDLE_SECONDS:
             for _ in range(LOOP_STEPS):
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """See writes through, give the streams back, if the server is there to take them, and close the connections."""
+        """Wait for the end of writes, close the streams if the server answers, and close the connections."""
         self._closing = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=SECONDS_TO_CLOSE / 4)
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=SECONDS_TO_CLOSE / 4)
         batons = [stream.baton for stream in self._idle if stream.baton]
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SECONDS_TO_CLOSE / 4):
@@ -200,7 +201,7 @@ class Client:
 
 
 def _response(answer: Any) -> Any:
-    """Return what the server says to the first request of a pipeline."""
+    """Return the answer to the first request of a pipeline."""
     result = answer["results"][0]
     if result["type"] == "error":
         error = result["error"]
@@ -209,9 +210,9 @@ def _response(answer: Any) -> Any:
 
 
 class LoopThread:
-    """An event loop in a thread that does not keep the process alive. Many threads may use it at once.
+    """An event loop in a daemon thread, which does not keep the process alive. Many threads may use it at once.
 
-    libsql-client's own blocking client has a thread that does, and carries out one request at a time.
+    The thread of libsql-client's blocking client keeps the process alive, and carries out one request at a time.
     """
 
     def __init__(self) -> None:
@@ -227,7 +228,7 @@ class LoopThread:
             self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Let a coroutine run in the loop, and wait for it. Interrupted, it is cancelled."""
+        """Run a coroutine in the loop, and wait for its result. If the wait is interrupted, cancel the coroutine."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:  # the loop is closed
@@ -239,11 +240,11 @@ class LoopThread:
             future.cancel()
             raise
 
-    def end(self, farewell: Callable[[], Coroutine[Any, Any, None]], *, only_if_idle: bool = False) -> None:
-        """Cancel the calls of other threads, let `farewell` run, and end the thread. May be called from any thread.
+    def end(self, closing: Callable[[], Coroutine[Any, Any, None]], *, only_if_idle: bool = False) -> None:
+        """Cancel the calls of other threads, run `closing`, and end the thread. Any thread may call this.
 
         Args:
-            only_if_idle: do nothing if there are such calls.
+            only_if_idle: whether to do nothing if there are such calls.
         """
 
         left = threading.Event()
@@ -260,12 +261,12 @@ class LoopThread:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             with contextlib.suppress(Exception):
-                await farewell()
+                await closing()
             done.set()
             self._loop.stop()
 
         if not self._thread.is_alive():
-            return  # in a forked process too: there it is the parent's
+            return  # also in a forked process, where the thread belongs to the parent
         asyncio.run_coroutine_threadsafe(last(), self._loop)
         if threading.current_thread() is not self._thread:
             done.wait(SECONDS_TO_CLOSE)

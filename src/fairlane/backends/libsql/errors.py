@@ -1,4 +1,4 @@
-"""What libSQL, libsql-client and aiohttp say, as Fairlane's errors: by code and class, never by text."""
+"""Turn errors of libSQL, libsql-client and aiohttp into Fairlane's errors, by code and class, never by text."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from fairlane.backends.shared.retry import Pauses, Refused, Unanswered
 from fairlane.errors import AuthenticationFailed, BackendFull, ConfigurationError, EventTooLarge, FairlaneError
 
 BUSY_PAUSES = Pauses(0.03, 0.03, least=0.05)
-"""Between two tries while others write: the server itself has waited for 0.1 s then."""
+"""Pauses between two tries while others write. They are short, since the server has already waited for 0.1 s."""
 
 _BUSY = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "TRANSACTION_TIMEOUT", "TRANSACTION_BUSY"})
-"""Nothing was changed: another connection held the database, or had it taken from this one's transaction."""
+"""Codes of a busy database: another connection has the lock, or the server ended the transaction. Nothing changed."""
 
 _NO_ANSWER = frozenset({"SERVER_ERROR", "HRANA_PROTO_ERROR", "HRANA_WEBSOCKET_ERROR", "HRANA_CLOSED_ERROR"})
-"""The client's own names for what is no answer of the database."""
+"""Codes of the client for a response that is not an answer of the database."""
 
 _TOO_LARGE = frozenset({"SQLITE_TOOBIG", "ARGS_INVALID"})
-"""A row, or a value alone, above the server's limit; there is no code for the latter, but our arguments are valid."""
+"""Codes for a row (the first) or a single value (the second) above the server's limit.
+
+ARGS_INVALID has other meanings too, but Fairlane's arguments are otherwise valid.
+"""
 
 
 class Failed(Exception):
-    """Raised by our client: the server did not carry out a request, or nobody knows. Not a word of the driver's.
+    """Raised by `Client`: the server did not carry out a request, or that is unknown. It contains no driver error.
 
     Attributes:
-        uncertain: it may have been carried out.
-        status: HTTP's number for it; 0 for none.
+        uncertain: whether the request may have been carried out.
+        status: the HTTP status; 0 for none.
     """
 
     def __init__(self, reason: str, *, uncertain: bool, status: int = 0) -> None:
@@ -40,14 +43,14 @@ class Failed(Exception):
 
     @classmethod
     def by(cls, status: int, text: str) -> Self:
-        """Make it of an HTTP status: 4xx comes before anything is done, all else may come from a proxy after that."""
+        """Return the error for an HTTP status. 4xx means that nothing was done; others may come from a proxy later."""
         uncertain = not 400 <= status < 500 or status == 408
         return cls(f"HTTP {status}: {excerpt(text)}", uncertain=uncertain, status=status)
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Translates the errors of one server.
+    """Translates errors of one server.
 
     Attributes:
         host: for messages.
@@ -58,12 +61,12 @@ class Errors:
     retry_seconds: float
 
     def translate(self, error: Exception, *, publishes: bool = False) -> Exception | None:
-        """Return what to raise in place of an error, with it as the cause; None: this error is not ours to explain.
+        """Return the error to raise instead, with this error as its cause; None if this error must pass unchanged.
 
-        The driver's errors that hold the request, and so the token, are left out of the chain.
+        A driver error that contains the request, and so the token, does not become the cause.
 
         Args:
-            publishes: the request brought an event, which may be too large.
+            publishes: whether the request has an event, which may be too large.
         """
         if isinstance(error, FairlaneError):
             return None
@@ -86,7 +89,7 @@ class Errors:
             return self._denied()
         if code == "SQLITE_READONLY":
             return ConfigurationError(
-                f"libsql at {self.host} can only be read from: give the URL of the server that takes writes"
+                f"libsql at {self.host} is read-only: use the URL of a server that accepts writes"
             )
         return Refused(error, constraint=code.startswith("SQLITE_CONSTRAINT"))
 
@@ -114,7 +117,7 @@ class Errors:
 
     def _denied(self) -> FairlaneError:
         return AuthenticationFailed(
-            "libsql", self.host, "the server refused the token, or the token does not let its holder write"
+            "libsql", self.host, "the server refused the token, or the token does not allow writes"
         )
 
 

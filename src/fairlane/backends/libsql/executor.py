@@ -1,6 +1,6 @@
-"""The executors of the libSQL backend: every request is one HTTP request, sent from an event loop.
+"""The executors of the libSQL backend. Every request is one HTTP request, sent from an event loop.
 
-The blocking executor has an event loop in a thread of its own.
+The blocking executor has an event loop in its own thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlane.program import RequestT, ResultT
 
 
 class AsyncLibsqlExecutor(forks.ForkAware):
-    """Sends requests with a client for each event loop in which it is used."""
+    """Sends requests with a client, one for each event loop."""
 
     def __init__(
         self,
@@ -51,27 +51,27 @@ class AsyncLibsqlExecutor(forks.ForkAware):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Talk to the server at a URL; `locate` says how URLs look and which options there are."""
+        """Use the server at a URL; `locate` documents URLs and options."""
         address = locate(url, options)
         return cls(Wire(queue), Errors(address.host, address.retry_seconds), Clock(address.timeout), address=address)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use a `libsql_client.Client` of the application; it does not tell why it is refused."""
+        """Use the application's `libsql_client.Client`. Its errors do not say why the server refused a request."""
         values = read_options("libsql", OPTIONS, None, options)
         errors = Errors(HOST, values["retry_seconds"])
         return cls(Wire(queue), errors, Clock(values["timeout"]), given=GivenClient(client))
 
     async def _client(self) -> Client | GivenClient:
         if self._closed:
-            raise TransportClosed  # while a call was between two tries
+            raise TransportClosed  # closed while a call was between two tries
         if self._own is not None:
             return await self._own.client()
         assert self._given is not None
         return self._given
 
     async def execute(self, call: Call) -> Rows:
-        """Ask for one operation, and return its rows."""
+        """Send one operation, and return its rows."""
         rows = await self._send(call, writes=not call.operation.looks, publishes=call.operation is PUBLISH)
         return rows[0]
 
@@ -88,25 +88,25 @@ class AsyncLibsqlExecutor(forks.ForkAware):
             failure = self._errors.translate(error, publishes=publishes)
             if failure is None:
                 raise
-        raise failure  # not in the handler: an error that holds the token must not become its context
+        raise failure  # outside of the handler, since an error with the token must not become its context
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
         """See `base.Limited`."""
         return self._clock.within(seconds)
 
     def after_fork_in_child(self) -> object:
-        """Use connections of its own; see `forks`."""
+        """Forget the parent's clients; see `forks`."""
         return None if self._own is None else self._own.forget()
 
     async def close(self) -> None:
-        """Close the connections, unless they are the application's."""
+        """Close the connections, unless they belong to the application's client."""
         self._closed = True
         if self._own is not None:
             await self._own.close()
 
 
 class LibsqlExecutor(forks.ForkAware):
-    """Sends requests from any number of threads, through an event loop in a thread of its own."""
+    """Sends requests through an event loop in its own thread. Any number of threads may use it."""
 
     def __init__(
         self,
@@ -129,19 +129,19 @@ class LibsqlExecutor(forks.ForkAware):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Talk to the server at a URL; `locate` says how URLs look and which options there are."""
+        """Use the server at a URL; `locate` documents URLs and options."""
         address = locate(url, options)
         return cls(Wire(queue), Errors(address.host, address.retry_seconds), Clock(address.timeout), address=address)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use a `libsql_client.ClientSync` of the application; it does not tell why it is refused."""
+        """Use the application's `libsql_client.ClientSync`. Its errors do not say why the server refused a request."""
         values = read_options("libsql", OPTIONS, None, options)
         errors = Errors(HOST, values["retry_seconds"])
         return cls(Wire(queue), errors, Clock(values["timeout"]), given=GivenClientSync(client))
 
     def execute(self, call: Call) -> Rows:
-        """Ask for one operation, and return its rows."""
+        """Send one operation, and return its rows."""
         if self._given is not None:
             return self._through(self._given, call)
         return self._in_thread(self._inner.execute, call)
@@ -168,7 +168,7 @@ class LibsqlExecutor(forks.ForkAware):
             raise TransportClosed from None
 
     def _running(self) -> LoopThread:
-        """Return the thread, started by the first request of this process: threads do not survive a fork."""
+        """Return the thread. The first request in this process starts it, since a forked child has no other threads."""
         thread = self._thread
         if thread is None:
             with self._lock:
@@ -177,7 +177,8 @@ class LibsqlExecutor(forks.ForkAware):
                 thread = self._thread
                 if thread is None:
                     self._thread = thread = LoopThread()
-                    # when close() is forgotten: with this object, or with the process, where threads may be in a call
+                    # ends the thread without close(), when this object is deleted or the process ends; then other
+                    # threads may still be in a call
                     weakref.finalize(self, thread.end, self._inner.close, only_if_idle=True)
         return thread
 
@@ -186,13 +187,13 @@ class LibsqlExecutor(forks.ForkAware):
         return self._clock.within(seconds)
 
     def after_fork_in_child(self) -> object:
-        """Use a thread and connections of its own; see `forks`."""
+        """Forget the parent's thread; see `forks`."""
         left, self._thread = self._thread, None
         self._lock = threading.Lock()
         return left
 
     def close(self) -> None:
-        """Close the connections, unless they are the application's."""
+        """Close the connections, unless they belong to the application's client."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None

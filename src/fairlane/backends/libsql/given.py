@@ -1,4 +1,4 @@
-"""Clients of libsql-client that the application has opened and keeps. They have no timeout of their own."""
+"""The application's own clients of libsql-client. They have no timeout, so it is added here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fairlane.backends.libsql.wire import Part
 from fairlane.backends.shared.loops import OwnerLoop
 from fairlane.errors import ConfigurationError
 
-HOST = "the given client"
-"""For messages: such a client does not tell where its server is."""
+HOST = "the application's client"
+"""The host for messages, since such a client does not show its address."""
 
 
 class ClientSync(Protocol):
-    """A `libsql_client.ClientSync`, for type checkers: the package does not tell them that it is typed."""
+    """A `libsql_client.ClientSync`, for type checkers, since the package has no marker of its types."""
 
     @property
     def closed(self) -> bool: ...
@@ -38,7 +38,7 @@ class Client(Protocol):
 
 
 class GivenClient:
-    """A `libsql_client.Client`."""
+    """The application's `libsql_client.Client`."""
 
     def __init__(self, client: Any) -> None:
         _check(client, client, libsql_client.Client)
@@ -57,7 +57,7 @@ class GivenClient:
 
 
 class GivenClientSync:
-    """A `libsql_client.ClientSync`. It carries out one request at a time, in a thread of its own."""
+    """The application's `libsql_client.ClientSync`. It carries out one request at a time, in its own thread."""
 
     def __init__(self, client: Any) -> None:
         _check(client, getattr(client, "_client", client), libsql_client.ClientSync)
@@ -68,7 +68,7 @@ class GivenClientSync:
         ends = time.monotonic() + seconds
 
         async def bounded() -> list[ResultSet]:
-            # it may begin late, after the requests of other threads
+            # this may begin late, after the requests of other threads
             async with asyncio.timeout(max(0.0, ends - time.monotonic())):
                 return await _sent(self._client._client, parts)
 
@@ -84,14 +84,14 @@ async def _sent(client: libsql_client.Client, parts: Sequence[Part]) -> list[Res
     return [await client.execute(*parts[0])] if len(parts) == 1 else await client.batch([*parts])
 
 
-def _check(client: Any, inner: Any, kind: type) -> None:
-    """Refuse a client of another kind, and one of a file."""
-    if not isinstance(client, kind):
-        raise ConfigurationError(f"libsql takes a libsql_client.{kind.__name__} here, not {type(client).__name__}")
+def _check(client: Any, inner: Any, wanted: type) -> None:
+    """Refuse an object of another class, and a client for a file."""
+    if not isinstance(client, wanted):
+        raise ConfigurationError(f"libsql needs a libsql_client.{wanted.__name__} here, not {type(client).__name__}")
     if isinstance(inner, Sqlite3Client):
-        raise ConfigurationError("a client of a file: URL is plain SQLite: use SqliteTransport")
+        raise ConfigurationError("a client for a URL with file: is plain SQLite: use SqliteTransport")
 
 
 def _refuse_closed(client: libsql_client.Client | libsql_client.ClientSync) -> None:
     if client.closed:
-        raise ConfigurationError("the client that was given is closed: make a transport with an open one")
+        raise ConfigurationError("the application's client is closed: make a transport with an open one")

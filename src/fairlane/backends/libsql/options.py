@@ -10,7 +10,7 @@ from fairlane.backends.shared.options import optional, text
 
 
 class LibsqlOptions(TypedDict, total=False):
-    """What `LibsqlTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+    """The options of `LibsqlTransport.from_url` and of the query of a URL. `OPTIONS` documents them."""
 
     auth_token: str | None
     timeout: float
@@ -25,7 +25,7 @@ OPTIONS = (
         optional(text),
         default=None,
         aliases=("authToken",),
-        doc="The token that the server wants to see. It may also be the password in the URL.",
+        doc="The token for the server. The password of the URL may be the token instead.",
     ),
     *TIMEOUTS,
     *TLS,

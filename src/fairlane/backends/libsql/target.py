@@ -11,7 +11,7 @@ from fairlane.backends.targets import Choices
 
 
 class LibsqlTarget(FamilyTarget):
-    """A queue in libSQL as the migrations' ledger sees it."""
+    """A queue of libSQL as the target of migrations."""
 
     dialect: ClassVar[str] = "libsql"
 
@@ -19,5 +19,5 @@ class LibsqlTarget(FamilyTarget):
         super().__init__(choices.queue, LibsqlExecutor.from_url(url, choices.queue))
 
     def printed(self, statements: Sequence[str]) -> str:
-        """Return a script for any shell that speaks libSQL, such as `turso db shell`."""
+        """Return a script for a shell of libSQL, such as `turso db shell`."""
         return "\n\n".join(["begin immediate;", *(f"{text.rstrip(';')};" for text in statements), "commit;\n"])

@@ -1,4 +1,4 @@
-"""The transports of the libsql backend."""
+"""The transports of the libSQL backend."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class LibsqlTransport(Transport[T]):
-    """Queue in libSQL (sqld, Turso), through libsql-client: built on a URL or a `ClientSync`.
+    """A queue in libSQL (sqld, Turso), with libsql-client. It is made from a URL or a `ClientSync`.
 
-    A `ClientSync` carries out one request at a time; on a URL, threads do not wait for each other.
+    A `ClientSync` carries out one request at a time. With a URL, threads do not wait for each other.
     """
 
     manifest = MANIFEST
@@ -35,7 +35,7 @@ class LibsqlTransport(Transport[T]):
         timeout: float = TIMEOUT,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Use a client of the application; it is not closed."""
+        """Use the application's client. It is not closed."""
         super().__init__(client, queue=queue, codec=codec, timeout=timeout, retry_seconds=retry_seconds)
 
     @classmethod
@@ -53,7 +53,7 @@ class LibsqlTransport(Transport[T]):
         See `Transport.from_url`.
 
         Args:
-            options: `LibsqlOptions` names them, beside it `OPTIONS` documents them.
+            options: see `LibsqlOptions` and `OPTIONS` in `fairlane.backends.libsql.options`.
         """
         made: LibsqlTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -62,7 +62,7 @@ class LibsqlTransport(Transport[T]):
 
 
 class AsyncLibsqlTransport(AsyncTransport[T]):
-    """Queue in libSQL (sqld, Turso) for asyncio: built on a URL or a `libsql_client.Client`."""
+    """A queue in libSQL (sqld, Turso) for asyncio. It is made from a URL or a `libsql_client.Client`."""
 
     manifest = MANIFEST
 
@@ -75,7 +75,7 @@ class AsyncLibsqlTransport(AsyncTransport[T]):
         timeout: float = TIMEOUT,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Use a client of the application; it is not closed."""
+        """Use the application's client. It is not closed."""
         super().__init__(client, queue=queue, codec=codec, timeout=timeout, retry_seconds=retry_seconds)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What goes to libSQL and what comes back: statements with their arguments, and rows."""
+"""The requests and answers of libSQL: statements with their arguments, and rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r":(p_\w+)")
 
 
 class Wire:
-    """Translates for the executors of one queue; holds no connection."""
+    """Makes requests for the executors of one queue. It has no connection."""
 
     def __init__(self, queue: str) -> None:
         self._statements = Statements(queue, "libsql")
@@ -32,7 +32,7 @@ class Wire:
         return [self._part(request)]
 
     def _part(self, call: Call) -> Part:
-        """Take the arguments that occur in the statement: others are an error here."""
+        """Return a statement with only the arguments that it uses, since libSQL refuses others."""
         text = self._statements[call]
         names = self._names.get(text)
         if names is None:
@@ -40,7 +40,7 @@ class Wire:
         arguments = {name: call.arguments[name] for name in names}
         token = arguments.get("p_token")
         if isinstance(token, str) and not token.isascii():
-            # only one that somebody made up can hold a lone surrogate: changed, it is still nobody's
+            # a token with other characters is wrong; it is still wrong after the replacement of lone surrogates
             arguments["p_token"] = token.encode("utf-8", "replace").decode()
         return text, arguments
 

@@ -1,4 +1,4 @@
-"""The rqlite backend: a cluster of SQLite databases behind HTTP."""
+"""The rqlite backend: a cluster of SQLite databases that is used over HTTP."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ MANIFEST = Manifest(
         "rqlite",
         server="rqlite >= 8.43",
         durability="always",
-        resolution=0.11,  # 0.0864, a millionth of a day, and what two roundings add
+        resolution=0.11,  # 0.0864 s, a millionth of a day, and the errors of two roundings
         sql_views=True,
         tested_messages=2_000,
         differences={
-            4: "the clock is the leader's, and another one after a change of leader: keep the nodes' clocks set",
+            4: "the clock is the leader's, so a new leader changes it: keep the nodes' clocks synchronised",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Where an rqlite cluster is: its URL, its options, and which of its nodes to ask next. Nothing here connects."""
+"""The address of an rqlite cluster: its URL, its options, and the node to ask next. This module does not connect."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _USUAL = "rqlite://user:password@host:4001, several hosts after commas, or rqlit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address(HttpAddress):
-    """A cluster and how to talk to it.
+    """The address of a cluster, and the options of its connections.
 
     Attributes:
-        nodes: `http://host:port` of those that the URL names; there may be more.
+        nodes: `http://host:port` of the nodes in the URL. The cluster may have more nodes.
     """
 
     nodes: tuple[str, ...]
@@ -36,21 +36,21 @@ class Address(HttpAddress):
 
 
 def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Address:
-    """Read a URL: `rqlite://user:password@a:4001,b:4001,c:4001`, or `rqlites://…` for TLS; the port may be left out.
+    """Read a URL: `rqlite://user:password@a:4001,b:4001,c:4001`, or `rqlites://…` for TLS. Ports are optional.
 
     Args:
-        url: user and password with percent escapes; the options may stand in its query.
-        options: see `OPTIONS`; they go before those of the URL.
-        own_client: whether the HTTP client is ours; a client of the application has TLS settings of its own.
+        url: user and password with percent escapes. Its query may have options.
+        options: see `OPTIONS`. They override the options of the URL.
+        own_client: whether Fairlane makes the HTTP client. The application's own client has its own TLS settings.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
     """
     parts = parse_url(url, usual=_USUAL)
     if parts.scheme not in _SCHEMES:
-        raise ConfigurationError(f"the URL of rqlite begins with another word: it looks like {_USUAL}")
+        raise ConfigurationError(f"the URL of rqlite has a wrong scheme: it looks like {_USUAL}")
     if parts.path.strip("/"):
-        raise ConfigurationError("the URL of rqlite ends with its hosts, or with ?options; it has no path")
+        raise ConfigurationError("the URL of rqlite has no path: remove everything between the hosts and ?options")
     scheme = _SCHEMES[parts.scheme]
     if scheme == "http":
         check_tls(parts.scheme, {*parts.options, *options}, "rqlites")
@@ -65,16 +65,16 @@ def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Add
 
 
 def _authorization(parts: Url) -> str | None:
-    """Return the header's value."""
+    """Return the value of the header `Authorization`."""
     if parts.user is None:
         return None
     if ":" in parts.user:
-        raise ConfigurationError("a user of rqlite cannot have a colon in the name: HTTP has no way to say it")
+        raise ConfigurationError("the name of a user of rqlite cannot contain a colon: HTTP does not allow it")
     return basic(parts.user, parts.password or "")
 
 
 def leader_in(location: str) -> str | None:
-    """Return the node that a redirect names, without the path, which is that of our request; None if it names none."""
+    """Return the node that a redirect names, without the path; None if it names none."""
     try:
         parts = parse_url(location, usual="http://host:port")
         (host,) = parts.hosts
@@ -84,9 +84,9 @@ def leader_in(location: str) -> str | None:
 
 
 class Nodes:
-    """Which node to ask: the leader, as far as it is known, or else the next one. Threads may share it.
+    """The node to ask: the leader if it is known, otherwise the next node. Threads may share this object.
 
-    What one caller finds out counts for all; what it says of a node that is no longer asked is old news.
+    A result of one caller counts for all callers. A result about a node that is no longer the current one is ignored.
     """
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
@@ -96,13 +96,13 @@ class Nodes:
         self.count = len(addresses)
 
     def redirected(self, asked: str, leader: str) -> None:
-        """Ask the leader that a node has named."""
+        """Make the leader that the asked node has named the current node."""
         with self._lock:
             if self.current == asked:
                 self.current = leader
 
     def failed(self, asked: str) -> None:
-        """Ask the next node: this one is down, or knows of no leader."""
+        """Make the next node the current one: the asked node is down or does not know a leader."""
         with self._lock:
             if self.current == asked:
                 self.current = next(self._others)

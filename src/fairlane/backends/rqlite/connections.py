@@ -1,4 +1,4 @@
-"""The HTTP clients that talk to rqlite, made for an address. Making one connects to nothing."""
+"""Make the HTTP clients for rqlite. Making a client does not connect."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from urllib3.connection import HTTPConnection
 from fairlane.backends.rqlite.address import Address
 
 CONNECTIONS = 64
-"""How many are kept, and on the asyncio side how many there may be; further calls wait there for their turn."""
+"""The number of connections that are kept open. For asyncio it is also the maximum; more calls wait for a free one."""
 
 SECONDS_KEPT = 60.0
-"""A connection that was idle for longer is not used again: something on the way may have dropped it."""
+"""A connection that was idle for longer is not used again, since a firewall may have dropped it."""
 
 
 PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Seconds of idleness after which the system asks the other end, seconds between such questions, and how many."""
+"""TCP keepalive: idle seconds before the first probe, seconds between probes, and the number of probes."""
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """Keeps connections for good, so the system has to find out which of them are dead: a request would be lost."""
+    """Switches on TCP keepalive. Idle connections have no time limit here, so the system must detect dead ones."""
 
     def init_poolmanager(self, *arguments: Any, **keywords: Any) -> None:
         options = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
         options += [
             (socket.IPPROTO_TCP, getattr(socket, name), value)
             for name, value in PROBES.items()
-            if hasattr(socket, name)  # not on every system
+            if hasattr(socket, name)  # some systems do not have all of them
         ]
         super().init_poolmanager(*arguments, socket_options=options, **keywords)
 
 
 def make_session(address: Address) -> requests.Session:
-    """Return a client for blocking code, whose pool gives every thread a connection."""
+    """Return a client for blocking code. Its pool gives every thread a connection."""
     session = requests.Session()
-    session.trust_env = False  # no proxy between us and a database, no password from .netrc in place of the URL's
+    session.trust_env = False  # no proxy of the environment, and no password from .netrc instead of the URL's
     session.verify = address.verify and (address.ca_file or True)
     adapter = _Adapter(pool_maxsize=CONNECTIONS, max_retries=0)
     session.mount("http://", adapter)
@@ -51,11 +51,11 @@ def make_session(address: Address) -> requests.Session:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """An asyncio client and who may use it.
+    """An asyncio client and a limit for its calls.
 
     Attributes:
-        turns: one for each connection. To wait here costs a call nothing of the time of its request, and says nothing
-            about the node.
+        turns: one for each connection. A call that waits here has sent nothing, so its timeout says nothing about the
+            node.
     """
 
     client: httpx.AsyncClient
@@ -67,7 +67,7 @@ class Connections:
 
 
 def make_client(address: Address) -> httpx.AsyncClient:
-    """Return a client for asyncio; it belongs to the event loop that it is first used in."""
+    """Return a client for asyncio. It belongs to the event loop that uses it first."""
     limits = httpx.Limits(
         max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=SECONDS_KEPT
     )

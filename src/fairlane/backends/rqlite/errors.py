@@ -1,4 +1,4 @@
-"""What rqlite and the HTTP clients say, as Fairlane's errors."""
+"""Turn errors of rqlite and of the HTTP clients into Fairlane's errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fairlane.errors import BackendFull, EventTooLarge, FairlaneError
 
 
 class RqliteError(FairlaneError):
-    """rqlite refused a request in a way that Fairlane has no better name for. Nothing was changed."""
+    """rqlite refused a request, and Fairlane has no special error for the reason. Nothing was changed."""
 
 
 def sql_error(text: str, host: str) -> FairlaneError:
-    """Give an SQL error its name. There is no code, only text: SQLite's own for its result codes FULL and TOOBIG."""
+    """Return the error for an SQL error. rqlite sends no code, so the text decides: SQLite's for FULL and TOOBIG."""
     if text == "database or disk is full":
         return BackendFull("rqlite", host, text)
     if text == "string or blob too big":
@@ -25,13 +25,13 @@ def sql_error(text: str, host: str) -> FairlaneError:
 
 
 def never_sent(error: requests.RequestException | httpx.RequestError) -> bool:
-    """Tell whether the request was certainly not sent: connecting failed, TLS included."""
+    """Return whether the request was certainly not sent, since the connection or its TLS handshake failed."""
     if isinstance(error, httpx.RequestError):
         before = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol
         return isinstance(error, before)
     if isinstance(error, requests.ConnectTimeout):
         return True
     reason = getattr(error.args[0] if error.args else None, "reason", None)
-    if isinstance(reason, urllib3.exceptions.SSLError):  # a TLS stream that broke may have carried the request
+    if isinstance(reason, urllib3.exceptions.SSLError):  # if a TLS connection broke, the request may have been sent
         return isinstance(reason.args[0] if reason.args else None, ssl.SSLCertVerificationError)
     return isinstance(reason, urllib3.exceptions.NewConnectionError)

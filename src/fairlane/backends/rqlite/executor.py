@@ -1,6 +1,6 @@
-"""The executors of the rqlite backend: one POST for each request, to the node that leads as far as is known.
+"""The executors of the rqlite backend. They send one POST for each request, to the leader if it is known.
 
-What got lost on the way is sent again by the core.
+If a request or its answer is lost, the core sends the request again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairlane.errors import ConfigurationError, TransportClosed
 
 
 class RqliteExecutor(forks.ForkAware):
-    """Sends requests with a `requests.Session`, from any number of threads."""
+    """Sends requests with a `requests.Session`. Any number of threads may use it."""
 
     def __init__(self, wire: Wire, session: requests.Session | None = None) -> None:
         self._wire = wire
@@ -37,18 +37,18 @@ class RqliteExecutor(forks.ForkAware):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Talk to the cluster at a URL; `locate` says how URLs look and which options there are."""
+        """Use the cluster at a URL; `locate` documents URLs and options."""
         return cls(Wire(locate(url, options), queue))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, *, url: str | None = None, **options: Any) -> Self:
-        """Use a `requests.Session` of the application, with its TLS settings, for the cluster at `url`."""
+        """Use the application's `requests.Session`, with its TLS settings, for the cluster at `url`."""
         if not isinstance(client, requests.Session):
-            raise ConfigurationError(f"rqlite takes a requests.Session here, not {type(client).__name__}")
+            raise ConfigurationError(f"rqlite needs a requests.Session here, not {type(client).__name__}")
         return cls(Wire(_located(url, options), queue), client)
 
     def execute(self, call: Call) -> Rows:
-        """Ask for one operation, and return its rows."""
+        """Send one operation, and return its rows."""
         return self._wire.rows(call, self._post(call))
 
     def together(self, batch: Batch) -> list[Rows]:
@@ -64,7 +64,7 @@ class RqliteExecutor(forks.ForkAware):
                 data=post.body,
                 headers=dict(post.headers),
                 timeout=self._clock.parts_for(request, address.connect_timeout),
-                allow_redirects=False,  # it would become a GET, and lose its password
+                allow_redirects=False,  # requests would send a GET without the password
             )
         except requests.RequestException as error:
             raise self._wire.broken(node, error, sent=not never_sent(error)) from error
@@ -75,18 +75,18 @@ class RqliteExecutor(forks.ForkAware):
         return self._clock.within(seconds)
 
     def after_fork_in_child(self) -> object:
-        """Use connections of its own; see `forks`."""
+        """Make a session for the child; see `forks`."""
         left, self._session = self._session, make_session(self._wire.address)
         return left
 
     def close(self) -> None:
-        """Close the connections, unless they are the application's."""
+        """Close the connections, unless they belong to the application's client."""
         if self._owned:
             self._session.close()
 
 
 class AsyncRqliteExecutor(forks.ForkAware):
-    """Sends requests with an `httpx.AsyncClient` for each event loop in which it is used."""
+    """Sends requests with an `httpx.AsyncClient`, one for each event loop."""
 
     def __init__(self, wire: Wire, client: httpx.AsyncClient | None = None) -> None:
         self._given = None if client is None else Connections(client)
@@ -99,14 +99,14 @@ class AsyncRqliteExecutor(forks.ForkAware):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Talk to the cluster at a URL; `locate` says how URLs look and which options there are."""
+        """Use the cluster at a URL; `locate` documents URLs and options."""
         return cls(Wire(locate(url, options), queue))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, *, url: str | None = None, **options: Any) -> Self:
-        """Use an `httpx.AsyncClient` of the application, with its TLS settings, for the cluster at `url`."""
+        """Use the application's `httpx.AsyncClient`, with its TLS settings, for the cluster at `url`."""
         if not isinstance(client, httpx.AsyncClient):
-            raise ConfigurationError(f"rqlite takes an httpx.AsyncClient here, not {type(client).__name__}")
+            raise ConfigurationError(f"rqlite needs an httpx.AsyncClient here, not {type(client).__name__}")
         return cls(Wire(_located(url, options), queue), client)
 
     async def _open(self) -> Connections:
@@ -116,12 +116,12 @@ class AsyncRqliteExecutor(forks.ForkAware):
         if self._given is not None:
             self._given_loop.check()
             return self._given
-        if self._closed:  # while a call was between two tries
+        if self._closed:  # closed while a call was between two tries
             raise TransportClosed()
         return await self._own.client()
 
     async def execute(self, call: Call) -> Rows:
-        """Ask for one operation, and return its rows."""
+        """Send one operation, and return its rows."""
         return self._wire.rows(call, await self._post(call))
 
     async def _post(self, call: Call) -> Answer:
@@ -130,7 +130,7 @@ class AsyncRqliteExecutor(forks.ForkAware):
             async with asyncio.timeout(self._clock.left(call)):
                 await connections.turns.acquire()
         except TimeoutError:
-            raise self._wire.never_began() from None
+            raise self._wire.no_free_connection() from None
         try:
             return await self._posted(call, connections.client)
         finally:
@@ -138,7 +138,7 @@ class AsyncRqliteExecutor(forks.ForkAware):
 
     async def _posted(self, call: Call, client: httpx.AsyncClient) -> Answer:
         left = self._clock.seconds_for(call)
-        # what is still connecting has sent nothing: that must be over first
+        # the connect timeout ends first: then the error shows that nothing was sent
         limits = httpx.Timeout(left, connect=min(self._wire.address.connect_timeout, left / 3))
         node, post = self._wire.nodes.current, self._wire.post(call)
         try:
@@ -153,15 +153,15 @@ class AsyncRqliteExecutor(forks.ForkAware):
         except TimeoutError as error:
             raise self._wire.broken(node, error, sent=True) from error
         except httpx.PoolTimeout:  # the application uses all connections of its client
-            raise self._wire.never_began() from None
+            raise self._wire.no_free_connection() from None
         except httpx.RequestError as error:
             raise self._wire.broken(node, error, sent=not never_sent(error)) from error
-        except RuntimeError as error:  # what httpx has for a client that is closed
+        except RuntimeError as error:  # httpx raises it for a closed client
             if not client.is_closed:
                 raise
             if self._given is None:
                 raise TransportClosed() from error
-            raise ConfigurationError("the httpx.AsyncClient given to rqlite was closed: keep it open") from error
+            raise ConfigurationError("the application's httpx.AsyncClient is closed: keep it open") from error
         return Answer(node, answer.status_code, answer.headers, answer.content)
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
@@ -169,16 +169,16 @@ class AsyncRqliteExecutor(forks.ForkAware):
         return self._clock.within(seconds)
 
     def after_fork_in_child(self) -> object:
-        """Use connections of its own; see `forks`."""
+        """Forget the parent's clients; see `forks`."""
         return self._own.forget()
 
     async def close(self) -> None:
-        """Close the connections, unless they are the application's."""
+        """Close the connections, unless they belong to the application's client."""
         self._closed = True
         await self._own.close()
 
 
 def _located(url: str | None, options: dict[str, Any]) -> Address:
     if url is None:
-        raise ConfigurationError("an HTTP client does not know where rqlite is: give url='rqlite://host:4001' as well")
+        raise ConfigurationError("an HTTP client has no address of rqlite: also pass url='rqlite://host:4001'")
     return locate(url, options, own_client=False)

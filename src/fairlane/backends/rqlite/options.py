@@ -8,7 +8,7 @@ from fairlane.backends.shared.http import TIMEOUTS, TLS
 
 
 class RqliteOptions(TypedDict, total=False):
-    """What `RqliteTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+    """The options of `RqliteTransport.from_url` and of the query of a URL. `OPTIONS` documents them."""
 
     timeout: float
     retry_seconds: float

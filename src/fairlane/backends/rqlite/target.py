@@ -1,4 +1,4 @@
-"""Migrations of rqlite: the statements of a step and the new revision in one transaction, which is one request."""
+"""Migrations of rqlite. One request is one transaction with the statements of a step and the new revision."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from fairlane.backends.shared.sqlite_target import FamilyTarget
 from fairlane.backends.targets import Choices
 
 _CURL = """\
-# One request, all of it or nothing. RQLITE is a node, such as http://localhost:4001; RQLITE_LOGIN is user:password
+# One request, which applies all or nothing. RQLITE is a node, such as http://localhost:4001, and RQLITE_LOGIN is
+# user:password
 curl --silent --show-error --fail --location-trusted --post301 ${RQLITE_LOGIN:+--user "$RQLITE_LOGIN"} \\
   --header 'Content-Type: application/json' --data-binary @- "$RQLITE/db/execute?transaction&redirect&pretty" <<'END'
 """
 
 
 class RqliteTarget(FamilyTarget):
-    """A queue in rqlite as the migrations' ledger sees it."""
+    """A queue of rqlite as the target of migrations."""
 
     dialect: ClassVar[str] = "rqlite"
 

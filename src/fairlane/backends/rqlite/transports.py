@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RqliteTransport(Transport[T]):
-    """Queue in an rqlite cluster, through requests: built on a URL, or on a `requests.Session` and `url=…`."""
+    """A queue in an rqlite cluster, with requests. It is made from a URL, or a `requests.Session` and `url=…`."""
 
     manifest = MANIFEST
 
@@ -34,7 +34,7 @@ class RqliteTransport(Transport[T]):
         timeout: float = TIMEOUT,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Use a session of the application, with its TLS settings, for the cluster at `url`; it is not closed."""
+        """Use the application's session, with its TLS settings, for the cluster at `url`. It is not closed."""
         options = {"timeout": timeout, "retry_seconds": retry_seconds}
         super().__init__(client, url=url, queue=queue, codec=codec, **options)
 
@@ -53,7 +53,7 @@ class RqliteTransport(Transport[T]):
         See `Transport.from_url`.
 
         Args:
-            options: `RqliteOptions` names them, beside it `OPTIONS` documents them.
+            options: see `RqliteOptions` and `OPTIONS` in `fairlane.backends.rqlite.options`.
         """
         made: RqliteTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -62,7 +62,7 @@ class RqliteTransport(Transport[T]):
 
 
 class AsyncRqliteTransport(AsyncTransport[T]):
-    """Queue in an rqlite cluster for asyncio, through httpx: built on a URL, or on an `AsyncClient` and `url=…`."""
+    """A queue in an rqlite cluster for asyncio, made from a URL, or from an `httpx.AsyncClient` and `url=…`."""
 
     manifest = MANIFEST
 
@@ -76,7 +76,7 @@ class AsyncRqliteTransport(AsyncTransport[T]):
         timeout: float = TIMEOUT,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Use a client of the application, with its TLS settings, for the cluster at `url`; it is not closed."""
+        """Use the application's client, with its TLS settings, for the cluster at `url`. It is not closed."""
         options = {"timeout": timeout, "retry_seconds": retry_seconds}
         super().__init__(client, url=url, queue=queue, codec=codec, **options)
 

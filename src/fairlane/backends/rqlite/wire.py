@@ -1,7 +1,7 @@
-"""What goes to rqlite and what comes back: bodies, rows, and which answers leave what behind.
+"""The requests and answers of rqlite: bodies, rows, and the meaning of errors.
 
-A request may be refused (`Refused`), or stay without an answer of a leader (`Unanswered`, which says whether it may
-have been applied all the same). What to do about it is up to the core.
+rqlite may refuse a request (`Refused`), or no leader may answer it (`Unanswered`, which says whether the request may
+have been applied). The core decides what to do then.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fairlane.backends.stored import REVISION, Call, Operation, Rows
 from fairlane.errors import AuthenticationFailed, ConfigurationError, EventTooLarge
 
 OLDEST = (8, 43)
-"""The oldest rqlite whose source was consulted. Before 8.33 each node had a time of its own in 'now'."""
+"""The oldest supported rqlite; older source code was not checked. Before 8.33, 'now' was different on each node."""
 
 Result: TypeAlias = Mapping[str, Any]
-"""What rqlite says of one statement: columns and values, or an error."""
+"""The result of one statement: columns and values, or an error."""
 
 _CLOCK = Call(Operation("clock", ()), {})
-"""Writes the time into a setting, for the operation that follows in the same request."""
+"""Writes the time into a setting, for the operation that follows it in the same request."""
 
 _EXISTS = Call(EXISTS, {})
 _NO_LEADER = b"leader not found"
@@ -38,7 +38,7 @@ _VERSION_HEADER = "x-rqlite-version"
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """An HTTP request, without the node it goes to."""
+    """An HTTP request, without its node."""
 
     path: str
     body: bytes
@@ -47,7 +47,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer, and the node that gave it."""
+    """An HTTP answer, and the node that sent it."""
 
     node: str
     status: int
@@ -56,7 +56,7 @@ class Answer:
 
 
 class Wire:
-    """Translates for both executors of one queue; holds no connection."""
+    """Makes requests and reads answers for the executors of one queue. It has no connection."""
 
     def __init__(self, address: Address, queue: str) -> None:
         self.address = address
@@ -67,17 +67,17 @@ class Wire:
             self._headers["Authorization"] = address.authorization
 
     def post(self, request: Call | Batch) -> Post:
-        """Return a request in HTTP.
+        """Return the HTTP request for a request.
 
-        `redirect`: a follower must name the leader instead of passing the request on, which it may do twice.
-        `transaction`: all statements or none; they go into the log as one entry in any case.
+        With `redirect` a follower names the leader. Otherwise it would forward the request, possibly twice. With
+        `transaction` all statements are applied, or none; they are one entry of the log in any case.
         """
         reads = request.reads if isinstance(request, Batch) else request.operation.looks
         statements = request.statements if isinstance(request, Batch) else self._of_call(request)
         body = [[sql, _parameters(values)] if values else [sql] for sql, values in statements]
         path = "/db/query?level=strong&redirect" if reads else "/db/execute?transaction&redirect"
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-        # only a token that somebody made up can hold a lone surrogate: changed, it is still nobody's
+        # only a wrong token can have a lone surrogate; it is still wrong after the replacement
         return Post(path, text.encode("utf-8", "replace"), self._headers)
 
     def _of_call(self, call: Call) -> tuple[Statement, ...]:
@@ -89,21 +89,25 @@ class Wire:
         return (self._statements[_CLOCK], {}), statement
 
     def broken(self, node: str, error: Exception, *, sent: bool) -> Unanswered:
-        """Return what a failure of the connection amounts to; `sent`: the node may have got the request."""
-        self.nodes.failed(node)
-        what = "no answer from" if sent else "no connection to"
-        return self._unanswered(f"{what} {_shown(node)}: {innermost(error)}", uncertain=sent)
+        """Return the error for a failed connection.
 
-    def never_began(self) -> Unanswered:
-        """Return what it amounts to that a request got no connection, which is no fault of the node."""
+        Args:
+            sent: whether the node may have received the request.
+        """
+        self.nodes.failed(node)
+        failure = "no answer from" if sent else "no connection to"
+        return self._unanswered(f"{failure} {_shown(node)}: {innermost(error)}", uncertain=sent)
+
+    def no_free_connection(self) -> Unanswered:
+        """Return the error for a request that found no free connection in time. The node is not the cause."""
         return self._unanswered("earlier requests of this transport have no answer yet", uncertain=False, pause=True)
 
     def rows(self, call: Call, answer: Answer) -> Rows:
         """Return the rows of an operation.
 
         Raises:
-            Refused, Unanswered: see there.
-            AuthenticationFailed, ConfigurationError, RqliteError: it makes no sense to try again.
+            Refused, Unanswered: see these classes.
+            AuthenticationFailed, ConfigurationError, RqliteError: trying again does not help.
         """
         results = self._results(answer)
         if call.operation is REVISION and not self._rows(results[0])[0]["found"]:
@@ -111,7 +115,7 @@ class Wire:
         rows = self._rows(results[-1])
         if "columns" not in results[-1]:
             raise RqliteError(
-                f"rqlite at {_shown(answer.node)} has carried out {call.operation.name}, but returns no rows"
+                f"rqlite at {_shown(answer.node)} has carried out {call.operation.name}, but its answer has no rows"
             )
         return rows
 
@@ -120,10 +124,10 @@ class Wire:
         return [self._rows(result) for result in self._results(answer)]
 
     def _results(self, answer: Answer) -> list[Result]:
-        """Return what rqlite says of each statement."""
+        """Return the result of each statement."""
         if answer.status != 200:
             self._failed(answer)
-        # an error at the top is that of the request as a whole, such as a leadership lost while it was written
+        # an error at the top concerns the whole request, for example "leadership lost" while the log was written
         try:
             document = json.loads(answer.body)
             results: list[Result] = document["results"]
@@ -136,7 +140,7 @@ class Wire:
         return results
 
     def _failed(self, answer: Answer) -> NoReturn:
-        """Raise what an answer amounts to that brings no results."""
+        """Raise the error for an answer without results."""
         node, status = answer.node, answer.status
         text = excerpt(answer.body) or "an empty answer"
         if status in _REDIRECTS:
@@ -145,16 +149,17 @@ class Wire:
             raise AuthenticationFailed(
                 "rqlite",
                 self.address.host,
-                f"{_shown(node)} refused the credentials, or their user lacks the permission execute or query",
+                f"{_shown(node)} refused the credentials, or the user lacks the permission execute or query",
             )
         if status == 413:
             raise EventTooLarge(None, None)
         if status == 400:
-            raise RqliteError(f"rqlite at {_shown(node)} does not take the request: {text}")
+            raise RqliteError(f"rqlite at {_shown(node)} refused the request: {text}")
         self.nodes.failed(node)
         if status == 503 and answer.body.strip() == _NO_LEADER:
-            raise self._unanswered(f"{_shown(node)} knows of no leader", uncertain=False, pause=True)
-        # 404 and 405: this is no rqlite, so it has not done anything. The rest may come from a proxy, after the fact
+            raise self._unanswered(f"{_shown(node)} does not know a leader", uncertain=False, pause=True)
+        # 404 and 405 come from a server that is not rqlite, so nothing was done; a proxy may send any other status
+        # although rqlite has applied the request
         raise self._unanswered(
             f"{_shown(node)} answers with HTTP {status}: {text}", uncertain=status not in (404, 405), pause=True
         )
@@ -167,14 +172,18 @@ class Wire:
             raise self._unanswered(reason, uncertain=False, pause=True)
         if self.address.secure and not leader.startswith("https:"):
             raise ConfigurationError(
-                f"rqlite at {_shown(node)} names a leader without TLS, {_shown(leader)}: requests would leave TLS, and "
-                "the password with them; let every node serve TLS, and advertise itself with it"
+                f"rqlite at {_shown(node)} names a leader without TLS, {_shown(leader)}: requests and the password "
+                "would not be encrypted; configure TLS on every node, and advertise https addresses"
             )
         self.nodes.redirected(node, leader)
         raise self._unanswered(f"{_shown(node)} names {_shown(leader)} as the leader", uncertain=False)
 
     def _unanswered(self, reason: str, *, uncertain: bool, pause: bool = False) -> Unanswered:
-        """`pause`: trying again makes sense only after a while; else another node is worth a try at once."""
+        """Return an `Unanswered`.
+
+        Args:
+            pause: whether to wait before the next try. Otherwise another node is tried at once.
+        """
         return Unanswered(
             "rqlite",
             self.address.host,
@@ -188,25 +197,25 @@ class Wire:
     def _rows(self, result: Result) -> Rows:
         if "error" in result:
             text = str(result["error"])
-            # there is no code; SQLite's own words for the result code CONSTRAINT
+            # rqlite sends no code; this is SQLite's text for the result code CONSTRAINT
             raise Refused(sql_error(text, self.address.host), constraint=" constraint failed: " in text)
         columns: list[str] = result.get("columns") or []
         rows = [dict(zip(columns, values, strict=True)) for values in result.get("values") or []]
         reals = [name for name in columns if name.endswith("_seconds")]
-        for row in rows:  # a REAL without a fraction arrives as an integer
+        for row in rows:  # JSON has an integer for a REAL without a fraction
             row.update({name: float(row[name]) for name in reals if row[name] is not None})
         return rows
 
 
 def _check_version(version: str) -> None:
-    """Refuse an old rqlite. The first request of everybody is one that only reads."""
+    """Refuse an old rqlite. The first request of a transport only reads, so nothing was changed then."""
     found = re.match(r"v?(\d+)\.(\d+)\b", version)
     if found and (int(found[1]), int(found[2])) < OLDEST:
         raise ConfigurationError(f"rqlite {'.'.join(map(str, OLDEST))} or newer is needed; this is {version}")
 
 
 def _parameters(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a letter before every text, which the statements take off: rqlite stores one like x'6869' as a BLOB."""
+    """Put a letter before every text, since rqlite stores a text like x'6869' as a BLOB. Statements remove it."""
     return {name: f"t{value}" if isinstance(value, str) else value for name, value in values.items()}
 
 
