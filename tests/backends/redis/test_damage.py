@@ -192,7 +192,9 @@ def test_a_key_of_another_type_is_named_and_nothing_is_half_done(single: Any, na
     except redis.exceptions.ResponseError as error:
         failure = str(error)
     if failure is not None:
-        assert failure.startswith(f"WRONGKEY {library.key(name)} holds a string, where a {KINDS.get(name, 'zset')} bel")
+        assert failure.startswith(
+            f"WRONGKEY {library.key(name)} holds a string, but must hold a {KINDS.get(name, 'zset')}"
+        )
         assert contents(library) == before
     library.remove()
 
@@ -281,7 +283,7 @@ def test_a_long_queue_is_brought_back_in_parts(
 def test_a_wrong_key_is_one_typed_error_with_its_name(damaged: tuple[fairlane.RedisTransport[Any], Library]) -> None:
     queue, library = damaged
     library.client.set(library.key("events"), "a string")
-    with pytest.raises(QueueDamaged, match=rf"{library.queue}.*:events holds a string, where a hash belongs") as caught:
+    with pytest.raises(QueueDamaged, match=rf"{library.queue}.*:events holds a string, but must hold a hash") as caught:
         queue.publish("g", 1)
     assert caught.value.queue == library.queue
     library.client.delete(library.key("events"))

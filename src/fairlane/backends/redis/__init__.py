@@ -44,8 +44,8 @@ MANIFEST = Manifest(
         "redis",
         server="Redis or Valkey >= 7",
         differences={
-            2: "per primary: replication is asynchronous, so a failover may forget the newest changes",
-            3: "per primary, as promise 2",
+            2: "only on one primary: replication is asynchronous, so a failover may lose the newest changes",
+            3: "only on one primary, as promise 2",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""URLs of Redis: what they say, and clients of the driver made from them. Making a client here sends nothing."""
+"""Read the URLs of Redis, and make clients of the driver from them. Making a client sends nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CONNECT_TIMEOUT = 5.0
 DEFAULTS: Mapping[str, Any] = {
     "socket_connect_timeout": CONNECT_TIMEOUT,
     "socket_keepalive": True,
-    # in version 3 the driver waits for pushed messages, and no longer sees when a server has closed an idle connection
+    # with protocol 3 the driver waits for pushed messages, and does not notice that a server has closed a connection
     "protocol": 2,
 }
 """Options of the driver that a URL may override."""
 
 _USUAL = "redis://user:password@host:6379/0, or redis+cluster://host:7000,host:7001 for the nodes of a cluster"
-_OURS = ("host", "port", "path", "url", "retry", "connection_class")
-"""What the driver would take out of a query and we give it ourselves."""
+_NOT_IN_URL = ("host", "port", "path", "url", "retry", "connection_class")
+"""Options of the driver that Fairlane sets itself. The query of a URL must not contain them."""
 
 
 class Node(NamedTuple):
@@ -47,14 +47,14 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where Redis is, and how to work with it.
+    """The address of a server or cluster, and the options of its connections.
 
     Attributes:
-        nodes: the server; of a cluster those that are asked for the others.
-        cluster: it is one.
-        shown: for messages; holds no password.
-        tls: connections are encrypted.
-        settings: of connections, as keyword arguments of the driver.
+        nodes: the server, or those nodes of a cluster that are asked for the other nodes.
+        cluster: whether it is a cluster.
+        shown: for messages; without a password.
+        tls: whether connections are encrypted.
+        settings: keyword arguments for connections of the driver.
         max_connections, timeout, allow_eviction, wait_replicas: see `options.OPTIONS`.
     """
 
@@ -70,11 +70,11 @@ class Address:
 
 
 def parse(url: str, **options: Any) -> Address:
-    """Read a URL: `redis://`, `rediss://` (TLS), or either with `+cluster` and several `host:port` after commas.
+    """Read a URL: `redis://`, `rediss://` (TLS), or one of these with `+cluster` and `host:port,host:port`.
 
     Args:
-        url: its query may hold the options of this backend, and those of redis-py, such as `ssl_ca_certs`.
-        options: as in `options.RedisOptions`; they count more than those of the URL.
+        url: its query may have the options of this backend, and those of redis-py, such as `ssl_ca_certs`.
+        options: see `options.RedisOptions`. They override the options of the URL.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
@@ -119,10 +119,10 @@ def _database(parts: Url, cluster: bool) -> dict[str, int]:
 
 
 def _driver_options(parts: Url, scheme: str) -> dict[str, Any]:
-    """Return the options that are redis-py's, in its own types."""
+    """Return the options of redis-py in the URL, converted to their types."""
     own = {name for option in OPTIONS for name in (option.name, *option.aliases)}
     rest = {name: value for name, value in parts.options.items() if name not in own}
-    if refused := sorted(set(rest) & set(_OURS)):
+    if refused := sorted(set(rest) & set(_NOT_IN_URL)):
         raise ConfigurationError(f"redis has no option {', '.join(refused)} in its URL")
     if "socket_connect_timeout" in rest:
         seconds(0.001)("socket_connect_timeout", rest["socket_connect_timeout"])
@@ -131,65 +131,65 @@ def _driver_options(parts: Url, scheme: str) -> dict[str, Any]:
         found: dict[str, Any] = read(f"{scheme}://localhost?{urlencode(rest)}")
     except ValueError as error:
         raise ConfigurationError(f"the URL of redis at {parts.shown} is wrong: {error}") from error
-    return {name: value for name, value in found.items() if name not in _OURS}
+    return {name: value for name, value in found.items() if name not in _NOT_IN_URL}
 
 
 def _check(address: Address) -> None:
-    """Find wrong options now instead of on the first call: the driver takes any, and fails when it connects."""
+    """Refuse wrong options of the driver now. The driver itself refuses them only when it connects."""
     try:
         make_connection(address, address.nodes[0])
         make_async_connection(address, address.nodes[0])
     except (ValueError, TypeError, redis.exceptions.RedisError) as error:
-        # the driver's text may repeat an option's value, never the password
+        # the driver's text may contain the value of an option, but never the password
         raise ConfigurationError(f"the URL of redis at {address.shown} is wrong: {error}") from error
 
 
 def _no_retry(module: Any) -> Any:
-    """Return the policy of sending everything once: a repeated ack or publish would be another ack or publish."""
+    """Return a policy without retries, since a repeated publish would add a second message."""
     return module.Retry(redis.backoff.NoBackoff(), 0)
 
 
 def _settings(address: Address, node: Node, timeout: float | None) -> dict[str, Any]:
     longest = address.timeout if timeout is None else timeout
     connect = min(longest, address.settings["socket_connect_timeout"])
-    given = {"host": node.host, "port": node.port, "socket_timeout": longest, "socket_connect_timeout": connect}
-    return {**address.settings, **given}
+    times = {"socket_timeout": longest, "socket_connect_timeout": connect}
+    return {**address.settings, "host": node.host, "port": node.port, **times}
 
 
 def make_connection(address: Address, node: Node, timeout: float | None = None) -> redis.connection.AbstractConnection:
-    """Return a blocking connection of the driver, not yet connected.
+    """Return a blocking connection of the driver, which is not connected yet.
 
     Args:
-        timeout: seconds for each step of connecting; None is that of the address.
+        timeout: seconds for each step of connecting; None means the timeout of the address.
     """
-    kind: Any = redis.connection.SSLConnection if address.tls else redis.connection.Connection
-    made: redis.connection.AbstractConnection = kind(**_settings(address, node, timeout), retry=_no_retry(redis.retry))
+    cls: Any = redis.connection.SSLConnection if address.tls else redis.connection.Connection
+    made: redis.connection.AbstractConnection = cls(**_settings(address, node, timeout), retry=_no_retry(redis.retry))
     return made
 
 
 def make_async_connection(
     address: Address, node: Node, timeout: float | None = None
 ) -> redis.asyncio.connection.AbstractConnection:
-    """Return a connection of the driver for asyncio, not yet connected."""
-    kind: Any = redis.asyncio.SSLConnection if address.tls else redis.asyncio.Connection
-    made: redis.asyncio.connection.AbstractConnection = kind(
+    """Return a connection of the driver for asyncio, which is not connected yet."""
+    cls: Any = redis.asyncio.SSLConnection if address.tls else redis.asyncio.Connection
+    made: redis.asyncio.connection.AbstractConnection = cls(
         **_settings(address, node, timeout), retry=_no_retry(redis.asyncio.retry)
     )
     return made
 
 
 def make_client(address: Address, *, database: int | None = None) -> redis.Redis:
-    """Return the driver's client of a single server, for migrations."""
-    kind = redis.connection.SSLConnection if address.tls else redis.connection.Connection
+    """Return the driver's client for a single server, for migrations."""
+    cls = redis.connection.SSLConnection if address.tls else redis.connection.Connection
     settings = _settings(address, address.nodes[0], None)
     if database is not None:
         settings["db"] = database
-    pool: Any = redis.ConnectionPool(connection_class=kind, **settings, retry=_no_retry(redis.retry))
+    pool: Any = redis.ConnectionPool(connection_class=cls, **settings, retry=_no_retry(redis.retry))
     return redis.Redis.from_pool(pool)
 
 
 def make_cluster(address: Address) -> redis.RedisCluster:
-    """Return the driver's client of a cluster, for migrations; connects to find the nodes."""
+    """Return the driver's client for a cluster, for migrations. It connects to find the nodes."""
     node: Any = redis.cluster.ClusterNode
     nodes = [node(*each) for each in address.nodes]
     settings = _settings(address, address.nodes[0], None)
@@ -199,7 +199,7 @@ def make_cluster(address: Address) -> redis.RedisCluster:
 
 
 def shown_of(client: Any) -> str:
-    """Return where a client of the application points, for messages."""
+    """Return the host of the application's client, for messages."""
     pool = getattr(client, "connection_pool", None)
     settings = getattr(pool, "connection_kwargs", {})
     if "path" in settings:

@@ -1,8 +1,8 @@
-"""Where in a cluster a queue is: a program that follows it from node to node.
+"""Find the node of a cluster that has a queue, with a program that follows the queue from node to node.
 
-All keys of a queue hash to one slot, so a queue is on one primary at a time. A node that does not have it says
-where it is (MOVED), or where part of it is while it moves (ASK, TRYAGAIN): nothing was carried out then, and the
-request goes on.
+All keys of a queue hash to one slot, so a queue is on one primary at a time. Another node refuses a request and names
+the right node (MOVED). While the slot moves, it names the node that may have the keys (ASK), or none (TRYAGAIN). Then
+nothing was carried out, and the request is sent to the right node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlane.program import Program, Sleep, run, run_async
 _ASKING = pack(("ASKING",))
 _SLOTS = pack(("CLUSTER", "SLOTS"))
 _PAUSE = 0.05
-"""Seconds between two looks at a queue whose keys are moving."""
+"""Seconds between two requests for a queue whose slot is moving."""
 
 
 @dataclass(slots=True)
@@ -40,10 +40,10 @@ class Ask:
 
 
 class Route:
-    """The way to the primary of a queue. One object serves all threads and tasks: it is only ever replaced as a whole.
+    """The route to the primary of a queue. All threads and tasks share one object; its values are only replaced whole.
 
     Attributes:
-        primary: where the queue was last; None when it has to be looked for.
+        primary: the last known primary of the queue; None if it must be searched.
     """
 
     def __init__(self, key: bytes, nodes: Sequence[Node]) -> None:
@@ -53,19 +53,19 @@ class Route:
 
     @property
     def where(self) -> str | None:
-        """The primary, for people."""
+        """The primary as text for messages; None if it is not known."""
         return None if self.primary is None else str(self.primary)
 
     def delivered(self, packed: bytes, count: int, deadline: float) -> Program[Ask, list[Any], list[Any]]:
-        """Send a request to the primary, and on to where it points.
+        """Send a request to the primary, and then to the node that a reply names.
 
         Args:
-            packed: one or several commands, the first of which says where the queue is.
-            count: how many replies come.
-            deadline: as `time.monotonic` counts; until then a queue that moves is followed.
+            packed: one or several commands. The first one has the keys of the queue.
+            count: the number of replies.
+            deadline: by time.monotonic(). A queue that moves is followed until then.
 
         Raises:
-            NotSent: neither the primary nor another one could be connected to.
+            NotSent: no connection to the primary or to another node was possible.
         """
         node, asking, searched = self.primary, False, False
         while True:
@@ -107,7 +107,7 @@ class Route:
             self._known = (*self._known, node)
 
     def _found(self) -> Program[Ask, list[Any], Node]:
-        """Ask one node after the other where the queue is."""
+        """Ask the known nodes for the primary of the queue, one after the other."""
         failure: BaseException | None = None
         for node in self._known:
             try:
@@ -129,18 +129,18 @@ class Route:
                     self.primary = nodes[0]
                     return nodes[0]
             failure = redis.exceptions.ResponseError("CLUSTERDOWN no node has the slot of this queue")
-        # nothing of the request itself was sent, whatever became of the question
+        # only CLUSTER SLOTS was sent, and nothing of the request itself
         raise NotSent from failure
 
 
 def _ranges(reply: Any, asked: Node) -> Iterator[tuple[range, list[Node]]]:
-    """Yield slots and their nodes, the primary first. A node without a host is where we have asked."""
+    """Yield ranges of slots and their nodes, the primary first. A node without a host is the asked node."""
     for first, last, *nodes in reply:
         yield range(first, last + 1), [Node((host or b"").decode() or asked.host, port) for host, port, *_ in nodes]
 
 
 def _target(error: redis.exceptions.ResponseError, asked: Node) -> Node:
-    """Return where a MOVED or ASK reply points: `MOVED 3999 127.0.0.1:6381`, without a host for the one asked."""
+    """Return the node of a reply like `MOVED 3999 127.0.0.1:6381` or ASK. Without a host it is the asked node."""
     host, _, port = str(error).rpartition(" ")[2].rpartition(":")
     return Node(host or asked.host, int(port))
 
@@ -156,7 +156,7 @@ class Cluster:
 
     @property
     def where(self) -> str | None:
-        """The node that the queue is on, None if that is not known."""
+        """The node that has the queue, or None if it is not known."""
         return self._route.where
 
     def send(self, request: Call, deadline: float) -> Reply:
@@ -170,7 +170,7 @@ class Cluster:
 
     def _node(self, node: Node) -> Connections:
         found = self._nodes.get(node)
-        if found is None:  # two threads may make one each; the one that is not kept has opened nothing yet
+        if found is None:  # two threads may make one each; the unused one has not opened any connection
             found = self._nodes.setdefault(node, Connections(self._address, node))
         return found
 
@@ -191,7 +191,7 @@ class AsyncCluster:
 
     @property
     def where(self) -> str | None:
-        """The node that the queue is on, None if that is not known."""
+        """The node that has the queue, or None if it is not known."""
         return self._route.where
 
     async def send(self, request: Call, deadline: float) -> Reply:

@@ -1,7 +1,7 @@
-"""Connections of our own to one server: how they are kept and given back. Each request is sent exactly once.
+"""Keep connections to one server, and send each request over one of them, exactly once.
 
-The driver's pools and clients are not used: their way takes longer than the server needs for a call, and the clients
-repeat what got no answer unless told otherwise.
+The driver's pools and clients are not used. They take more time than the server needs for a call, and by default the
+clients repeat a request without an answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlane.backends.stored import Call
 from fairlane.errors import TransportClosed
 
 FRESH = 0.02
-"""Seconds for which a connection is used again without looking whether the server has closed it meanwhile."""
+"""An idle connection is used within these seconds without a check whether the server has closed it."""
 
 _FAILURES = (OSError, redis.exceptions.RedisError)
 
@@ -33,32 +33,32 @@ def answer_of(calls: Calls, replies: list[Reply]) -> Reply:
     """Return the reply to a request.
 
     Raises:
-        ResponseError: it is an error.
-        TooFewReplicas: not so many replicas as should have confirmed what was changed.
+        ResponseError: the reply is an error.
+        TooFewReplicas: fewer replicas than wanted have confirmed the change.
     """
     reply = replies[0]
     if isinstance(reply, redis.exceptions.ResponseError):
         raise reply
-    if len(replies) > 1 and reply is not None:  # a claim that found nothing has changed nothing
+    if len(replies) > 1 and reply is not None:  # None: a claim found nothing and changed nothing
         confirmed = replies[1]
-        if isinstance(confirmed, redis.exceptions.ResponseError):  # it has become a replica itself, for example
+        if isinstance(confirmed, redis.exceptions.ResponseError):  # for example, the server has become a replica
             raise TooFewReplicas(0, calls.wait_replicas) from confirmed
         if confirmed < calls.wait_replicas:
             raise TooFewReplicas(confirmed, calls.wait_replicas)
     return reply
 
 
-def _is_spoilt(replies: list[Reply]) -> bool:
-    """Tell whether a connection must not be used again: after a failover another server may have the same name."""
+def _is_replica(replies: list[Reply]) -> bool:
+    """Return whether the server is a replica now. After a failover a new connection may reach the new primary."""
     first = replies[0]
     return isinstance(first, redis.exceptions.ResponseError) and code_of(first) == "READONLY"
 
 
 class _Permit:
-    """The right to have one call under way. It is in the queue of permits, or a call holds it.
+    """The permission for one running call. It is in the queue of permits, or a call holds it.
 
-    One that gets lost on its way goes back by itself: an exception out of a signal handler may come between the line
-    that takes it and the one after.
+    If a permit is lost, it goes back into the queue when it is deleted. That can happen if a signal handler raises
+    between the step that takes the permit and the next one.
     """
 
     __slots__ = ("_home",)
@@ -73,7 +73,7 @@ class _Permit:
 
 
 class Connections(forks.ForkAware):
-    """Blocking connections to one server. Many threads use them at once."""
+    """Blocking connections to one server. Many threads may use them at once."""
 
     def __init__(self, address: Address, node: Node) -> None:
         self._address = address
@@ -83,26 +83,26 @@ class Connections(forks.ForkAware):
         forks.register(self)
 
     def _start(self) -> None:
-        self._free: deque[tuple[Connection, float]] = deque()  # and since when it is idle
+        self._free: deque[tuple[Connection, float]] = deque()  # with the time since when it is idle
         self._permits: queue.SimpleQueue[_Permit] = queue.SimpleQueue()  # faster than a semaphore
         for _ in range(self._address.max_connections):
             self._permits.put(_Permit(self._permits))
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
+        """Forget the parent's connections; see `forks`."""
         left = self._free
         self._start()
         return left
 
     def send(self, packed: bytes, deadline: float, count: int = 1) -> list[Reply]:
-        """Send a packed command, or several; return their replies.
+        """Send one packed command or several; return their replies.
 
         Args:
-            deadline: as `time.monotonic` counts.
-            count: how many replies come.
+            deadline: by time.monotonic().
+            count: the number of replies.
 
         Raises:
-            NotSent: no connection was to be had, or it broke before the whole command was handed over.
+            NotSent: there was no connection, or it broke before the whole command was sent.
         """
         permits = self._permits
         waited = permits.empty()
@@ -114,7 +114,7 @@ class Connections(forks.ForkAware):
             return self._exchange(packed, deadline, count)
         except NotSent as error:
             if waited and isinstance(error.__cause__, TimeoutError | redis.exceptions.TimeoutError):
-                raise NotSent from AllBusy(self._address.max_connections)  # which took all the time that there was
+                raise NotSent from AllBusy(self._address.max_connections)  # the wait for a permit took most of the time
             raise
         finally:
             permits.put(permit)
@@ -125,7 +125,7 @@ class Connections(forks.ForkAware):
             try:
                 return self._on(connection, packed, deadline, count)
             except NotSent:
-                pass  # closed since we looked
+                pass  # the server has closed it after the check
         try:
             connection = Connection(self._address, self._node, deadline)
         except _FAILURES as error:
@@ -138,7 +138,7 @@ class Connections(forks.ForkAware):
         except BaseException:
             connection.close()
             raise
-        if _is_spoilt(replies):
+        if _is_replica(replies):
             connection.close()
         else:
             self._free.append((connection, time.monotonic()))
@@ -147,7 +147,7 @@ class Connections(forks.ForkAware):
         return replies
 
     def _reused(self) -> Connection | None:
-        """Return a connection that is open, and that the server has not closed while it was idle."""
+        """Return an idle connection that the server has not closed, or None."""
         while True:
             try:
                 connection, since = self._free.pop()
@@ -158,7 +158,7 @@ class Connections(forks.ForkAware):
             connection.close()
 
     def close(self) -> None:
-        """Close the free connections now, and those of calls in progress when these have their answers."""
+        """Close the free connections now, and those of running calls when they have their answers."""
         self._closed = True
         self._close_free()
 
@@ -172,7 +172,7 @@ class Connections(forks.ForkAware):
 
 
 class _Loop:
-    """The connections of one event loop, and who waits for one there."""
+    """The connections of one event loop, with a limit for its calls."""
 
     def __init__(self, limit: int) -> None:
         self.free: deque[tuple[AsyncConnection, float]] = deque()
@@ -180,15 +180,15 @@ class _Loop:
         self.permits = asyncio.Semaphore(limit)
 
     async def close(self) -> None:
-        """Close all connections, which ends the calls in progress."""
+        """Close all connections. This ends the running calls."""
         for connection in (*self.busy, *(connection for connection, _ in self.free)):
             connection.close()
         self.free.clear()
-        await asyncio.sleep(0)  # in which the loop closes what was given up
+        await asyncio.sleep(0)  # the loop closes the aborted transports in this step
 
 
 class AsyncConnections(forks.ForkAware):
-    """Connections of asyncio to one server, for each event loop its own. Many tasks use them at once."""
+    """Connections of asyncio to one server, separate for each event loop. Many tasks may use them at once."""
 
     def __init__(self, address: Address, node: Node) -> None:
         self._address = address
@@ -201,11 +201,11 @@ class AsyncConnections(forks.ForkAware):
         return _Loop(self._address.max_connections)
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
+        """Forget the parent's connections; see `forks`."""
         return self._loops.forget()
 
     async def send(self, packed: bytes, deadline: float, count: int = 1) -> list[Reply]:
-        """Send a packed command, or several; return their replies. See `Connections.send`."""
+        """Send one packed command or several; return their replies. See `Connections.send`."""
         here = await self._loops.client()
         sent = False
         waits = here.permits.locked()
@@ -227,7 +227,7 @@ class AsyncConnections(forks.ForkAware):
             if self._closed:
                 raise TransportClosed()
             replies = await connection.exchange(packed, count)
-            if self._closed or _is_spoilt(replies):
+            if self._closed or _is_replica(replies):
                 connection.close()
             else:
                 here.free.append((connection, time.monotonic()))
@@ -249,13 +249,13 @@ class AsyncConnections(forks.ForkAware):
         return None
 
     async def close(self) -> None:
-        """Close all connections. Calls in progress end; their outcome is unknown."""
+        """Close all connections. Running calls end, and their outcome is unknown."""
         self._closed = True
         await self._loops.close()
 
 
 class Server:
-    """One server, for blocking calls."""
+    """Sends requests to one server, with blocking calls."""
 
     where: str | None = None
 
@@ -274,7 +274,7 @@ class Server:
 
 
 class AsyncServer:
-    """One server, for asyncio."""
+    """Sends requests to one server, with asyncio."""
 
     where: str | None = None
 

@@ -1,4 +1,4 @@
-"""The programs of the Redis backend: every operation is one function call. The functions are in `lua/`."""
+"""The programs of the Redis backend. Every operation calls one function; the functions are in `lua/`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from fairlane.program import Program
 
 
 class RedisCore(ProcedureCore):
-    """The stored operations are the functions of the queue's library."""
+    """Calls the functions of the queue's library."""
 
-    client_tokens = True  # functions have no source of randomness, and a counter may go back in a failover
+    client_tokens = True  # functions have no random numbers, and a failover may set a counter back
     _refused_by: str | None = None
 
     def check_ready(self) -> Program[Call, Rows, None]:
         try:
             yield from super().check_ready()
         except SchemaNotReady as error:
-            if error.found is None:  # say which node of a cluster it is that lacks the functions
+            if error.found is None:  # name the node of a cluster that lacks the functions
                 error.host = self._refused_by
             raise
 
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(QUEUE_STATUS)
         if rows[0]["messages"] and (not rows[0]["groups"] or rows[0]["oldest_seconds"] is None):
-            return "it holds messages that are in no line: `fairlane migrate` puts them back"
+            return "some of its messages have no place in line: `fairlane migrate` repairs that"
         return None
 
     def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
-        """Ask for one operation; when the server refuses it without a reason, ask whether the functions are gone."""
+        """Request one operation. If the server refuses it without a reason, check whether the functions are missing."""
         try:
             return (yield from super().call(operation, arguments))
         except Refused as caught:
@@ -43,5 +43,5 @@ class RedisCore(ProcedureCore):
             return []
         if (yield from self.revision()) is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION, host=self._refused_by) from refused.__cause__
-        # it failed, or the queue was removed and made anew just now
+        # the function failed, or the queue was removed and created again just now
         raise refused.error from refused.__cause__

@@ -1,4 +1,4 @@
-"""The driver's errors and Redis's error replies, as Fairlane's own. Error replies are known by their code."""
+"""Turn the driver's errors and the error replies of Redis into Fairlane's errors, by the codes of replies."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ OUTCOME_UNKNOWN = "whether the call was carried out is not known"
 
 
 class NotSent(Exception):
-    """Told by connections to an executor: the request never reached the server. `__cause__` says why."""
+    """Raised by connections for an executor: the request was not sent to the server. `__cause__` is the reason."""
 
 
 class AllBusy(Exception):
-    """Told by connections to an executor: all of them were in use for as long as a call may take."""
+    """Raised by connections for an executor: all connections were in use until the deadline of the call."""
 
 
 class TooFewReplicas(Exception):
-    """Told by connections to an executor: it was carried out, and fewer replicas have confirmed it than should."""
+    """Raised by connections for an executor: the call was carried out, but too few replicas have confirmed it."""
 
     def __init__(self, confirmed: int, wanted: int) -> None:
         super().__init__(confirmed, wanted)
@@ -38,10 +38,10 @@ class TooFewReplicas(Exception):
 
 
 class Refused(Exception):
-    """The function of a call found no queue; or the code is the unspecific ERR: it does not exist, or it failed.
+    """The server refused a call: its function found no queue, or is missing, or failed. The last two have the code ERR.
 
     Attributes:
-        error: what to raise when nothing more is known.
+        error: the error to raise if the reason cannot be found.
     """
 
     def __init__(self, error: BackendUnavailable) -> None:
@@ -52,7 +52,7 @@ class Refused(Exception):
 _CODE = re.compile(r"[A-Z]{2,}(?= |$)")
 _WAIT = {
     "CLUSTERDOWN": "the cluster is down",
-    "MASTERDOWN": "the replica has lost its primary",
+    "MASTERDOWN": "the replica has lost the connection to its primary",
     "TRYAGAIN": "the cluster is moving this queue to another node",
     "NOREPLICAS": "too few replicas are connected, so it refuses writes",
     "MISCONF": "it cannot save to disk, so it refuses writes",
@@ -73,20 +73,20 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
 
 
 def code_of(error: redis.exceptions.ResponseError) -> str:
-    """Return the code of an error reply. The driver cuts it off the text of those that it has a class for."""
-    for kind, code in _CLASSES:
-        if isinstance(error, kind):
+    """Return the code of an error reply. If the driver has a class for a code, it removes the code from the text."""
+    for cls, code in _CLASSES:
+        if isinstance(error, cls):
             return code
     found = _CODE.match(str(error))
     return found.group() if found else "ERR"
 
 
 def translate(error: Exception, host: str, queue: str) -> Exception | None:
-    """Return Fairlane's error for one of the driver's, None when it has none.
+    """Return Fairlane's error for an error of the driver, or None if there is none.
 
     Args:
-        host: where the server is, for people.
-        queue: its name.
+        host: the host of the server, for the message.
+        queue: the name of the queue.
     """
     outcome = OUTCOME_UNKNOWN
     if isinstance(error, NotSent) and isinstance(error.__cause__, Exception):
@@ -99,18 +99,19 @@ def translate(error: Exception, host: str, queue: str) -> Exception | None:
         busy = f"all {error} connections were in use for too long ({NOTHING_CHANGED})"
         return BackendUnavailable(BACKEND_NAME, host, busy, "raise max_connections, or use more transports")
     if isinstance(error, TooFewReplicas):
-        said = f" ({error.__cause__})" if error.__cause__ is not None else ""  # such as the right that is missing
-        return BackendUnavailable(BACKEND_NAME, host, error.reason + said, "it is lost if the primary fails now")
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""  # for example a missing right
+        remedy = "the change is lost if the primary fails now"
+        return BackendUnavailable(BACKEND_NAME, host, error.reason + cause, remedy)
     reason = _reason(error)
     return None if reason is None else BackendUnavailable(BACKEND_NAME, host, f"{reason} ({outcome})")
 
 
 def _reason(error: Exception) -> str | None:
-    """Return why a call has no answer; None when the error is none of the connection."""
+    """Return why a call has no answer, or None if the error does not concern the connection."""
     if isinstance(error, redis.exceptions.TimeoutError | TimeoutError):
         return "it did not answer in time"
     if isinstance(error, redis.exceptions.InvalidResponse):
-        return "what answers there does not speak the protocol of Redis"
+        return "its answer is not in the protocol of Redis"
     unreachable = (
         redis.exceptions.ConnectionError,
         redis.exceptions.ClusterError,
@@ -134,7 +135,7 @@ def _translate_reply(
     if code == "OOM":
         return BackendFull(BACKEND_NAME, host, "it has reached maxmemory")
     if code == "NOPERM":
-        return AuthenticationFailed(BACKEND_NAME, host, text)  # the server's text names the command or says: a key
+        return AuthenticationFailed(BACKEND_NAME, host, text)  # the server's text names the command, or mentions a key
     if code == "WRONGKEY":
         return QueueDamaged(queue, f"the key {text}. Delete or restore that key, then run `fairlane migrate`")
     if code in ("NOAUTH", "WRONGPASS"):
@@ -144,7 +145,7 @@ def _translate_reply(
         return BackendUnavailable(BACKEND_NAME, host, reason, "connect to the primary; after a failover try again")
     if code in _WAIT:
         return BackendUnavailable(BACKEND_NAME, host, f"{_WAIT[code]} ({NOTHING_CHANGED})")
-    if code == "DB":  # "DB index is out of range", once the driver has cut off the ERR
+    if code == "DB":  # "DB index is out of range": the driver has removed ERR
         return ConfigurationError(f"redis at {host} has no database of this number: correct the URL")
     if code in _ELSEWHERE:
         return ConfigurationError(f"redis at {host} is one node of a cluster: use a redis+cluster:// URL")

@@ -1,4 +1,4 @@
-"""The two executors of the Redis backend: each request of the core is one function call, sent exactly once."""
+"""The two executors of the Redis backend. Each request of the core is one function call, which is sent exactly once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Sender(Protocol):
 
 
 class _AsyncSender(Protocol):
-    """The same for many tasks of asyncio."""
+    """The same for asyncio, for many tasks at once."""
 
     @property
     def where(self) -> str | None: ...
@@ -42,7 +42,7 @@ class _AsyncSender(Protocol):
 
 
 class _Settings:
-    """What both executors are told, and what they make of replies and errors."""
+    """The settings of both executors, and how they read replies and errors."""
 
     def __init__(self, queue: str, host: str, timeout: float, allow_eviction: bool, wait_replicas: int = 0) -> None:
         self.calls = Calls(queue, wait_replicas)
@@ -62,7 +62,7 @@ class _Settings:
         return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
 
     def deadline(self) -> float:
-        """Return when a call that begins now must have ended."""
+        """Return the deadline of a call that begins now, by time.monotonic()."""
         now = time.monotonic()
         return (
             now + self.timeout if self._start_ends is None else min(now + self.timeout, max(self._start_ends, now + 1))
@@ -78,7 +78,7 @@ class _Settings:
             self._start_ends = None
 
     def translated(self, error: Exception, where: str | None) -> Exception | None:
-        """Return what to raise instead of an error, chained to what the driver said; None to let it through."""
+        """Return the error to raise instead, with the driver's error as its cause; None to let the error pass."""
         known = translate(error, where or self._host, self._queue)
         if known is None:
             return None
@@ -94,7 +94,7 @@ class _Settings:
 
 
 class RedisExecutor:
-    """Performs requests with blocking calls."""
+    """Sends requests with blocking calls."""
 
     def __init__(self, sender: _Sender, settings: _Settings) -> None:
         self._sender = sender
@@ -102,23 +102,25 @@ class RedisExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Connect to the server or cluster at a URL; `options.OPTIONS` says what the options are."""
+        """Use the server or cluster at a URL; `options.OPTIONS` documents the options."""
         address = parse(url, **options)
         settings = _Settings.of_address(address, queue)
         return cls((Cluster if address.cluster else Server)(settings.calls, address), settings)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use the connections of a `redis.Redis` or `redis.RedisCluster` of the application."""
+        """Use the connections of the application's `redis.Redis` or `redis.RedisCluster`."""
         settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.RedisCluster):
             return cls(GivenCluster(settings.calls, client), settings)
         if isinstance(client, redis.Redis):
             return cls(GivenPool(settings.calls, client), settings)
-        raise ConfigurationError(f"expected a redis.Redis or redis.RedisCluster, got {type(client).__qualname__}")
+        raise ConfigurationError(
+            f"redis needs a redis.Redis or redis.RedisCluster here, not {type(client).__qualname__}"
+        )
 
     def execute(self, request: Call) -> Rows:
-        """Perform one operation."""
+        """Send one operation, and return its rows."""
         settings = self._settings
         try:
             reply = self._sender.send(request, settings.deadline())
@@ -134,7 +136,7 @@ class RedisExecutor:
         return self._settings.within(seconds)
 
     def close(self) -> None:
-        """Close the connections, unless they are the application's; calls in progress still get their answers."""
+        """Close the connections, unless they belong to the application's client. Running calls get their answers."""
         self._sender.close()
 
 
@@ -147,25 +149,25 @@ class AsyncRedisExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Connect to the server or cluster at a URL; `options.OPTIONS` says what the options are."""
+        """Use the server or cluster at a URL; `options.OPTIONS` documents the options."""
         address = parse(url, **options)
         settings = _Settings.of_address(address, queue)
         return cls((AsyncCluster if address.cluster else AsyncServer)(settings.calls, address), settings)
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use the connections of a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster` of the application."""
+        """Use the connections of the application's `redis.asyncio.Redis` or `redis.asyncio.RedisCluster`."""
         settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.asyncio.RedisCluster):
             return cls(AsyncGivenCluster(settings.calls, client), settings)
         if isinstance(client, redis.asyncio.Redis):
             return cls(AsyncGivenPool(settings.calls, client), settings)
         raise ConfigurationError(
-            f"expected a redis.asyncio.Redis or redis.asyncio.RedisCluster, got {type(client).__qualname__}"
+            f"redis needs a redis.asyncio.Redis or redis.asyncio.RedisCluster here, not {type(client).__qualname__}"
         )
 
     async def execute(self, request: Call) -> Rows:
-        """Perform one operation."""
+        """Send one operation, and return its rows."""
         settings = self._settings
         try:
             reply = await self._sender.send(request, settings.deadline())
@@ -181,6 +183,9 @@ class AsyncRedisExecutor:
         return self._settings.within(seconds)
 
     async def close(self) -> None:
-        """Close the connections, unless they are the application's; calls in progress end, their outcome is unknown."""
+        """Close the connections, unless they belong to the application's client.
+
+        Running calls end, and their outcome is unknown.
+        """
         self._settings.closed = True
         await self._sender.close()

@@ -1,8 +1,8 @@
-"""The application's own client: its pool of connections, or a cluster client. It stays open when the transport closes.
+"""The application's own client: its connection pool, or a cluster client. It stays open when the transport is closed.
 
-Requests go through the pool and not through the client's `execute_command`, which may be set to repeat what got no
-answer (and is, in recent releases, unless told otherwise). A cluster client gets them with the node named, which keeps
-it from repeating them, yet not from following MOVED and ASK.
+Requests use the pool and not the client's `execute_command`, since that may repeat a request without an answer. In
+recent releases it does so by default. A cluster client gets requests together with their node. Then it does not repeat
+them, but it still follows MOVED and ASK.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fairlane.backends.shared.loops import OwnerLoop
 from fairlane.backends.stored import Call
 
 MOST_CALLS = 64
-"""How many calls of one transport may be under way on a pool at once."""
+"""The maximum number of calls that one transport runs on a pool at once."""
 
 _FAILURES = (OSError, redis.exceptions.RedisError)
 
 
 @contextmanager
 def _limited(connection: Any, deadline: float) -> Iterator[None]:
-    """Let a connection of the application wait until a moment at most: its own limit may be none at all."""
-    sock = getattr(connection, "_sock", None)  # None where a connection stands before another, as caches do
+    """Limit the wait of the application's connection to a deadline, since it may have no timeout of its own."""
+    sock = getattr(connection, "_sock", None)  # None for a connection that wraps another one, such as a cache
     if sock is None:
         yield
         return
@@ -42,12 +42,12 @@ def _limited(connection: Any, deadline: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # it may be closed
+        with suppress(OSError):  # the socket may be closed
             sock.settimeout(usual)
 
 
 class GivenPool:
-    """Whatever stands behind a connection pool: a server, or Sentinel."""
+    """Sends requests with the connections of a pool, for a server or Sentinel."""
 
     where: str | None = None
 
@@ -75,11 +75,11 @@ class GivenPool:
             self._pool.release(connection)
 
     def close(self) -> None:
-        """Do nothing: the pool is the application's."""
+        """Do nothing: the pool belongs to the application."""
 
 
 class GivenCluster:
-    """A cluster client."""
+    """Sends requests with a cluster client."""
 
     where: str | None = None
 
@@ -99,14 +99,15 @@ class GivenCluster:
                     raise
 
     def close(self) -> None:
-        """Do nothing: the client is the application's."""
+        """Do nothing: the client belongs to the application."""
 
 
 class _AsyncGiven:
-    """What both kinds of asyncio clients have in common.
+    """The common part of both asyncio clients.
 
-    Every call runs in a task of its own, which a cancelled caller leaves to finish: a cancellation inside the driver
-    may leave a connection with half a handshake or an unread reply, which the next call would take for its own.
+    Every call runs in its own task, which continues to its end if the caller is cancelled. A cancellation inside the
+    driver could leave a connection with an incomplete handshake or an unread reply. The next call would read it as its
+    own reply.
     """
 
     where: str | None = None
@@ -130,7 +131,7 @@ class _AsyncGiven:
             caller = asyncio.current_task()
             if not task.cancelled() or caller is None or caller.cancelling():
                 raise
-            # close() ended the call: the caller itself goes on
+            # close() has ended the call, and the caller itself is not cancelled
             raise redis.exceptions.ConnectionError("this transport was closed during the call") from None
 
     async def _in_time(self, call: Coroutine[Any, Any, Any], deadline: float) -> Any:
@@ -141,7 +142,7 @@ class _AsyncGiven:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End the calls in progress; their outcome is unknown. The client stays open: it is the application's."""
+        """End the running calls; their outcome is unknown. The client belongs to the application and stays open."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -149,13 +150,13 @@ class _AsyncGiven:
 
 
 class AsyncGivenPool(_AsyncGiven):
-    """Whatever stands behind a connection pool of asyncio: a server, or Sentinel."""
+    """Sends requests with the connections of an asyncio pool, for a server or Sentinel."""
 
     def __init__(self, calls: Calls, client: redis.asyncio.Redis) -> None:
         super().__init__(calls)
         self._pool: Any = client.connection_pool
         self._arguments = _checkout_arguments(self._pool)
-        self._limit = asyncio.Semaphore(MOST_CALLS)  # a pool may have no limit of its own
+        self._limit = asyncio.Semaphore(MOST_CALLS)  # a pool may have no limit
 
     async def _send(self, request: Call) -> Any:
         async with self._limit:
@@ -163,7 +164,7 @@ class AsyncGivenPool(_AsyncGiven):
                 connection = await self._pool.get_connection(*self._arguments)
             except _FAILURES as error:
                 raise NotSent from error
-            except RuntimeError as error:  # what asyncio says when another loop has opened it; nothing was sent
+            except RuntimeError as error:  # from asyncio: another loop has opened the connection; nothing was sent
                 raise self._loop.refusal() from error
             try:
                 await connection.send_command(*self._calls.command(request))
@@ -178,7 +179,7 @@ class AsyncGivenPool(_AsyncGiven):
 
 
 class AsyncGivenCluster(_AsyncGiven):
-    """A cluster client of asyncio."""
+    """Sends requests with a cluster client of asyncio."""
 
     def __init__(self, calls: Calls, client: redis.asyncio.RedisCluster) -> None:
         super().__init__(calls)
@@ -196,16 +197,16 @@ class AsyncGivenCluster(_AsyncGiven):
                     if not _is_moving(error):
                         raise
         except (AttributeError, IndexError, KeyError) as error:
-            # the driver's own mistakes while it finds its nodes anew, or uses a connection that has just been closed
+            # errors in the driver while it searches its nodes again, or uses a connection that was just closed
             raise redis.exceptions.ConnectionError("the client has lost its connection") from error
 
 
 def _is_moving(error: redis.exceptions.ClusterError) -> bool:
-    """Tell whether the driver has followed a queue until it gave up. No node has carried the call out then."""
-    return type(error) is redis.exceptions.ClusterError  # those of another kind are of classes below it
+    """Return whether the driver followed a moving queue until its limit. Then no node has carried out the call."""
+    return type(error) is redis.exceptions.ClusterError  # errors with another meaning have subclasses
 
 
 def _checkout_arguments(pool: Any) -> tuple[str, ...]:
-    """Return what this release of the driver wants for a connection: before 5.3 the name of a command."""
+    """Return the arguments of the driver's `get_connection`: before release 5.3 it needs the name of a command."""
     name = inspect.signature(pool.get_connection).parameters.get("command_name")
     return ("FCALL",) if name is not None and name.default is inspect.Parameter.empty else ()

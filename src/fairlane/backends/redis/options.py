@@ -9,7 +9,7 @@ from fairlane.backends.shared.options import boolean, count, seconds
 
 
 class RedisOptions(TypedDict, total=False):
-    """What `RedisTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+    """The options of `RedisTransport.from_url` and of the query of a URL. `OPTIONS` documents them."""
 
     max_connections: int
     timeout: float
@@ -18,7 +18,7 @@ class RedisOptions(TypedDict, total=False):
 
 
 class RedisClientSettings(TypedDict, total=False):
-    """What `RedisTransport` takes beside a client of the application."""
+    """The options of a `RedisTransport` that is made from the application's client."""
 
     timeout: float
     allow_eviction: bool
@@ -29,14 +29,14 @@ OPTIONS = (
         "max_connections",
         count(1),
         default=64,
-        doc="How many calls may be under way at once; further ones wait. Connections are opened as they are needed.",
+        doc="How many calls may run at the same time; more calls wait. Connections are opened when they are needed.",
     ),
     Option(
         "timeout",
         seconds(0.01),
         default=30.0,
         unit="seconds",
-        doc="How long a call may take in all: to wait for a connection, to connect, to be answered.",
+        doc="How long a call may take in total: waiting for a connection, connecting, and waiting for the answer.",
         for_client=True,
         aliases=("socket_timeout",),
     ),
@@ -44,14 +44,14 @@ OPTIONS = (
         "allow_eviction",
         boolean,
         default=False,
-        doc="Work with a server that may throw messages away when its memory is full.",
+        doc="Accept a server that may delete messages when its memory is full.",
         for_client=True,
     ),
     Option(
         "wait_replicas",
         count(0, 100),
         default=0,
-        doc="How many replicas must have a change before the call that made it returns. A call that not so many have "
-        "confirmed within a second raises an error, which says that it was carried out on the primary alone.",
+        doc="How many replicas must confirm a change before its call returns. If fewer confirm it within a second, the "
+        "call raises an error, which says that it was carried out on the primary.",
     ),
 )

@@ -1,7 +1,7 @@
-"""One connection to a server: opened by the driver, used past it.
+"""One connection to a server. The driver opens it, and then this module reads and writes its socket.
 
-The driver knows TLS, users and databases. Once it has opened a connection, requests and replies go past it, packed and
-parsed by hiredis: its own way takes longer, and does not end a call after a time that was set for all of it.
+The driver handles TLS, users and databases. After that, hiredis packs requests and parses replies. The driver itself
+takes longer, and it has no deadline for a whole call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlane.signals import raised_by_handler
 _CHUNK = 65536
 
 Reply: TypeAlias = Any
-"""What hiredis makes of a reply: bytes, int, None, lists of them; a `ResponseError` for an error reply."""
+"""A reply as hiredis returns it: bytes, int, None, or a list of them; a `ResponseError` for an error reply."""
 
 
 def _reader() -> Any:
@@ -32,17 +32,17 @@ def _reader() -> Any:
 
 
 def _parsed(reader: Any, replies: list[Reply], count: int) -> bool:
-    """Add the replies that have arrived; return whether all have."""
+    """Add the replies that have arrived; return whether all are there."""
     while len(replies) < count:
         reply = reader.gets()
-        if reply is _reader:  # stands for "not yet": None and False are replies
+        if reply is _reader:  # means "not complete yet", since None and False are replies
             return False
         replies.append(reply)
     return True
 
 
-def _has_news(sock: Any) -> bool:
-    """Tell whether something arrived although nothing was asked: the server has closed the connection."""
+def _has_input(sock: Any) -> bool:
+    """Return whether an idle socket has data or its end: then the server has closed the connection."""
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(sock, select.POLLIN)
@@ -89,14 +89,14 @@ class Connection:
         opener._connect = lambda: _InTime(plain(), deadline)
         opener.connect()
         self._socket: socket.socket = opener._sock.socket
-        opener._sock = None  # it is ours from now on: the driver closes what it has when it goes
+        opener._sock = None  # otherwise the driver would close the socket when this object is deleted
         self._reader = _reader()
 
     def exchange(self, packed: bytes, deadline: float, count: int) -> list[Reply]:
-        """Send and return so many replies.
+        """Send packed commands, and return `count` replies.
 
         Raises:
-            NotSent: part of it could not be handed over.
+            NotSent: the commands could not be sent completely.
         """
         sock = self._socket
         try:
@@ -104,7 +104,7 @@ class Connection:
             sock.sendall(packed)
         except OSError as error:
             if raised_by_handler(error):
-                raise  # all of it may have been handed over: sent again, it would be carried out twice
+                raise  # the whole request may have been sent, so sending it again could carry it out twice
             raise NotSent from error
         replies: list[Reply] = []
         while not _parsed(self._reader, replies, count):
@@ -116,16 +116,16 @@ class Connection:
         return replies
 
     def is_stale(self) -> bool:
-        """Tell whether the server has closed it."""
-        return _has_news(self._socket)
+        """Return whether the server has closed the connection."""
+        return _has_input(self._socket)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._socket.close()
 
 
 class AsyncConnection:
-    """One connection of asyncio. A call that is cancelled leaves it out of step: it must be closed then."""
+    """One connection of asyncio. It must be closed after a cancelled call, since an unread reply may be left."""
 
     def __init__(self, stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._streams = stream, writer
@@ -133,7 +133,7 @@ class AsyncConnection:
 
     @classmethod
     async def opened(cls, address: Address, node: Node, deadline: float) -> Self:
-        """Connect. The caller sets the time for it."""
+        """Open a connection. The caller limits the time for it."""
         opener: Any = make_async_connection(address, node, _left(deadline))
         try:
             await opener.connect()
@@ -143,13 +143,13 @@ class AsyncConnection:
             opener._reader = opener._writer = None
             raise
         stream, writer = opener._reader, opener._writer
-        opener._reader = opener._writer = None  # they are ours from now on
+        opener._reader = opener._writer = None  # otherwise the driver would close them
         assert stream is not None
         assert writer is not None
         return cls(stream, writer)
 
     async def exchange(self, packed: bytes, count: int) -> list[Reply]:
-        """Send and return so many replies."""
+        """Send packed commands, and return `count` replies."""
         stream, writer = self._streams
         writer.write(packed)
         await writer.drain()
@@ -162,10 +162,10 @@ class AsyncConnection:
         return replies
 
     def is_stale(self) -> bool:
-        """Tell whether the server has closed it, also when the loop had no time yet to find out."""
+        """Return whether the server has closed the connection, also if the loop has not noticed it yet."""
         stream, writer = self._streams
-        return writer.is_closing() or stream.at_eof() or _has_news(writer.get_extra_info("socket"))
+        return writer.is_closing() or stream.at_eof() or _has_input(writer.get_extra_info("socket"))
 
     def close(self) -> None:
-        """Close it, at once, whatever is on its way."""
+        """Close the connection at once, without sending buffered data."""
         self._streams[1].transport.abort()

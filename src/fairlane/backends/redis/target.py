@@ -1,7 +1,7 @@
-"""Migrations of Redis: the function library on every primary, and the revision in the queue's `meta` key.
+"""Migrations of Redis. They load the function library on every primary, and write the revision into the `meta` key.
 
-A library is global to a server, the keys belong to one of its databases: queues of one name in several databases share
-the library, which goes when the last of them does.
+A library is global to a server, but keys belong to one of its databases. So queues with the same name in several
+databases share the library. It is removed together with the last of these queues.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
 LOCK_SECONDS = 10
-"""How long a migration holds the lock without a sign of life: one that was killed is not waited for any longer."""
+"""Seconds after which the lock expires unless it is renewed, so that a killed migration blocks others only briefly."""
 
 WAIT_SECONDS = 60
-"""How long a migration waits for others, which are alive."""
+"""Seconds for which a migration waits for other migrations."""
 
 PAGE = 1000
-"""How many messages are looked at in one call while a queue is mended: a few milliseconds of the server's time."""
+"""The number of messages that one call checks while a queue is repaired. It takes a few milliseconds of the server."""
 
 _log = logging.getLogger("fairlane.migrate")
-_OURS = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call({}) end return 0"
-_UNLOCK = _OURS.format("'DEL', KEYS[1]")
-_RENEW = _OURS.format("'EXPIRE', KEYS[1], ARGV[2]")
+_IF_HELD = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call({}) end return 0"
+_UNLOCK = _IF_HELD.format("'DEL', KEYS[1]")
+_RENEW = _IF_HELD.format("'EXPIRE', KEYS[1], ARGV[2]")
 
 
 class RedisTarget(LedgerTarget):
-    """A queue in Redis as the migrations' ledger sees it."""
+    """A queue of Redis as the target of migrations."""
 
     def __init__(self, url: str, choices: Choices) -> None:
         self._address = parse(url)
@@ -51,12 +51,12 @@ class RedisTarget(LedgerTarget):
         self._meta = self._keys[0]
         self._lock = f"{self._meta}:lock"
         self._token = uuid4().hex
-        self._mended = False
+        self._repaired = False
         self._made: Any = None
 
     @property
     def _client(self) -> Any:
-        """The client for the queue's keys; in a cluster it finds their node."""
+        """The client for the queue's keys. In a cluster it finds their node."""
         if self._made is None:
             self._made = (make_cluster if self._address.cluster else make_client)(self._address)
         return self._made
@@ -75,17 +75,17 @@ class RedisTarget(LedgerTarget):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
+        """Hold the lock of this queue; wait for another migration for a limited time."""
         began = time.monotonic()
-        said = False
+        logged = False
         with self._translated():
             while not self._client.set(self._lock, self._token, nx=True, ex=LOCK_SECONDS):
                 waited = time.monotonic() - began
                 if waited > WAIT_SECONDS:
-                    reason = f"other migrations have held the key {self._lock} for {WAIT_SECONDS} seconds"
+                    reason = f"other migrations have held the lock {self._lock} for {WAIT_SECONDS} seconds"
                     raise BackendUnavailable(BACKEND_NAME, self._address.shown, f"{reason} ({NOTHING_CHANGED})")
-                if waited > 1 and not said:
-                    said = self._say_what_is_waited_for()
+                if waited > 1 and not logged:
+                    logged = self._log_waiting()
                 time.sleep(0.05)
         try:
             yield
@@ -93,24 +93,25 @@ class RedisTarget(LedgerTarget):
             with self._translated():
                 self._client.eval(_UNLOCK, 1, self._lock, self._token)
 
-    def _say_what_is_waited_for(self) -> bool:
+    def _log_waiting(self) -> bool:
         left = self._client.ttl(self._lock)
         _log.warning(
-            "waiting for another migration of queue %s, which holds the key %s; if it is gone, for %d seconds",
+            "waiting for another migration of queue %s, which holds the lock %s; if it has ended, the lock expires "
+            "in %d seconds",
             *(self._queue, self._lock, max(0, left)),
         )
         return True
 
     def _keep_lock(self) -> None:
-        """Give a sign of life to those who wait."""
+        """Renew the lock, so that it does not expire."""
         if not self._client.eval(_RENEW, 1, self._lock, self._token, LOCK_SECONDS):
-            reason = f"it took so long that another migration has taken the key {self._lock}: migrate again"
+            reason = f"a step took so long that another migration has taken the lock {self._lock}: migrate again"
             raise BackendUnavailable(BACKEND_NAME, self._address.shown, reason)
 
     def read(self) -> str | None:
-        """Return the current revision; None when the queue is not there, or a primary lacks its functions.
+        """Return the current revision, or None if the queue is not there or a primary lacks its functions.
 
-        So an upgrade repairs a server that lost its functions, or a primary that joined the cluster without them.
+        So an upgrade repairs a server that has lost its functions, and a primary that joined the cluster without them.
         """
         with self._translated():
             found = self._client.hget(self._meta, "revision")
@@ -124,12 +125,12 @@ class RedisTarget(LedgerTarget):
         except redis.exceptions.ResponseError as error:
             if code_of(error) != "ERR":
                 raise
-            return False  # a server without functions; loading them will say so
+            return False  # a server that does not support functions; loading them raises an error
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
-        """Bring the queue to a revision: its functions first, then, if all servers took them, the revision.
+        """Apply one step: load the functions first and, if all primaries have them, write the revision.
 
-        Functions cannot be part of a transaction: a `FUNCTION LOAD` that fails within one does not stop the rest.
+        A transaction does not help, since a `FUNCTION LOAD` that fails in it does not stop the other commands.
         """
         with self._translated():
             if revision is None:
@@ -139,7 +140,7 @@ class RedisTarget(LedgerTarget):
                 self._check_servers()
                 for script in scripts:
                     self._load(script)
-                self._rebuild()  # before there is a revision: nobody publishes with a number that was given before
+                self._rebuild()  # before the revision is written, so that no client publishes with a used seq
             assert serves is not None
             self._keep_lock()
             self._client.hset(self._meta, mapping={"revision": revision, "serves": serves})
@@ -149,13 +150,13 @@ class RedisTarget(LedgerTarget):
                 self._client.hset(self._meta, "head_start", self._head_start)
 
     def mend(self) -> None:
-        """Bring back what can be told from the messages: numbers, dedup ids, and each group's state and places."""
+        """Restore from the messages what was lost: the last seq, dedup ids, and each group's state and places."""
         with self._translated():
-            if not self._mended and self._client.hexists(self._meta, "revision"):
+            if not self._repaired and self._client.hexists(self._meta, "revision"):
                 self._rebuild()
 
     def _rebuild(self) -> None:
-        self._mended = True
+        self._repaired = True
         after, greatest = b"", 0
         missing = 0
         while True:
@@ -168,7 +169,7 @@ class RedisTarget(LedgerTarget):
             self._keep_lock()
         if missing:
             _log.warning(
-                "queue %s: %d groups, ids and numbers had something missing and are mended", self._queue, missing
+                "queue %s: %d groups, dedup ids or counters were incomplete and are repaired", self._queue, missing
             )
 
     def _check_servers(self) -> None:
@@ -185,7 +186,7 @@ class RedisTarget(LedgerTarget):
                     raise
                 version = primary.info("server").get("redis_version", "?")
                 raise ConfigurationError(
-                    f"redis at {self._address.shown} (version {version}) does not take the functions of the queue; "
+                    f"redis at {self._address.shown} (version {version}) refused the functions of the queue; "
                     f"Redis 7 or Valkey is needed: {error}"
                 ) from error
 
@@ -193,7 +194,7 @@ class RedisTarget(LedgerTarget):
         self._client.hdel(self._meta, "revision", "serves")
 
     def _remove(self) -> None:
-        """Remove the functions, so that nobody publishes any more, and then every key of the queue."""
+        """Remove the functions first, so that no client can publish, and then all keys of the queue."""
         if not self._used_elsewhere():
             for primary in self._primaries():
                 if self._has_library(primary):
@@ -201,7 +202,7 @@ class RedisTarget(LedgerTarget):
         self._client.unlink(*self._keys)
 
     def _used_elsewhere(self) -> bool:
-        """Tell whether another database of the server has a queue of the same name."""
+        """Return whether another database of the server has a queue with the same name."""
         if self._address.cluster:
             return False
         here = self._client.connection_pool.connection_kwargs.get("db", 0)
@@ -216,7 +217,7 @@ class RedisTarget(LedgerTarget):
             return bool(client.exists(self._meta))
 
     def offline(self, scripts: Sequence[str], revision: str | None, *, serves: str | None) -> str:
-        """Return a shell script that calls `redis-cli`, or what $REDIS_CLI says instead, with options and all."""
+        """Return a shell script that calls `redis-cli`. The variable REDIS_CLI can replace it, also with options."""
         begin = ["set -e", ': "${REDIS_CLI:=redis-cli}"']
         meta = _quoted(self._meta)
         if revision is None:
@@ -238,7 +239,7 @@ class RedisTarget(LedgerTarget):
         )
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
         if self._made is not None:
             self._made.close()
 

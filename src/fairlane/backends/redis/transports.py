@@ -1,4 +1,4 @@
-"""The transports of the redis backend."""
+"""The transports of the Redis backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RedisTransport(Transport[T]):
-    """Queue in Redis or Valkey, alone or as a cluster, through redis-py: built on a URL or a client."""
+    """A queue in Redis or Valkey, on one server or a cluster, with redis-py. It is made from a URL or a client."""
 
     manifest = MANIFEST
 
@@ -43,12 +43,12 @@ class RedisTransport(Transport[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[RedisOptions],
     ) -> RedisTransport[EventT]:
-        """Connect to the server or cluster at a URL: `redis://host:6379/0`, `rediss://`, `redis+cluster://a:7000,b:7000`.
+        """Use the server or cluster at a URL: `redis://host:6379/0`, `rediss://`, `redis+cluster://a:7000,b:7000`.
 
         See `Transport.from_url` for arguments and errors.
 
         Args:
-            options: `RedisOptions` names them, beside it `OPTIONS` documents them.
+            options: see `RedisOptions` and `OPTIONS` in `fairlane.backends.redis.options`.
         """
         made: RedisTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -57,9 +57,9 @@ class RedisTransport(Transport[T]):
 
 
 class AsyncRedisTransport(AsyncTransport[T]):
-    """Queue in Redis or Valkey for asyncio: built on a URL or a client of `redis.asyncio`.
+    """A queue in Redis or Valkey for asyncio. It is made from a URL or a client of `redis.asyncio`.
 
-    One that is built on a URL may be used in several event loops: each has connections of its own.
+    A transport that is made from a URL may be used in several event loops. Each loop has its own connections.
     """
 
     manifest = MANIFEST
@@ -84,7 +84,7 @@ class AsyncRedisTransport(AsyncTransport[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[RedisOptions],
     ) -> AsyncRedisTransport[EventT]:
-        """Connect to the server or cluster at a URL; see `RedisTransport.from_url`."""
+        """Use the server or cluster at a URL; see `RedisTransport.from_url`."""
         made: AsyncRedisTransport[EventT] = await super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
         )

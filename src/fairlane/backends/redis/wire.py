@@ -1,4 +1,4 @@
-"""What goes to Redis and what comes back: function calls, and the rows in replies. No input or output happens here."""
+"""The commands and replies of Redis: function calls, and the rows in replies. This module does no input or output."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from fairlane.templates import environment
 _KEYS_TEMPLATE = "lua/keys.lua.j2"
 _MICROSECONDS = 1_000_000
 REPLICA_SECONDS = 1.0
-"""How long a change may take to its replicas, if it has to be there."""
+"""Seconds for which a call waits until replicas confirm a change."""
 
 Argument = bytes | str | int
 _COUNT = len(b"*9\r\n")
-"""The length of what a packed command of one to nine parts begins with: their number."""
+"""The length of the beginning of a packed command with one to nine parts, which is the number of parts."""
 Arguments = Mapping[str, Any]
 
-pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # it says: of one part
+pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # wrong declaration
 
 
 def keys_of(queue: str) -> list[str]:
-    """Return the keys of a queue in the order that every function declares, from the template that holds it."""
+    """Return the keys of a queue in the order of `lua/keys.lua.j2`, which all functions use."""
     listed = environment().get_template(_KEYS_TEMPLATE).make_module({"queue": queue}).keys  # type: ignore[attr-defined]
     return [f"{{{queue}}}:{name}" for _, name, _ in listed]
 
@@ -83,16 +83,16 @@ _ARGV: dict[Operation, Callable[[Arguments], tuple[Argument, ...]]] = {
 
 
 def _command(operation: Operation) -> str:
-    """Return the command for a function; for those that only look, the one that needs no right to write."""
+    """Return the command that calls a function. Functions that only read need no right to write."""
     return "FCALL_RO" if operation.looks else "FCALL"
 
 
 class Calls:
-    """Turns requests of the core into commands. The part of a command that never changes is packed once.
+    """Turns requests of the core into commands. The constant part of a command is packed only once.
 
     Attributes:
-        key: one of the queue's keys, which says where in a cluster it is.
-        wait_replicas: how many replicas must confirm a change.
+        key: one of the queue's keys, which determines the node of a cluster.
+        wait_replicas: the number of replicas that must confirm a change.
     """
 
     def __init__(self, queue: str, wait_replicas: int = 0) -> None:
@@ -108,11 +108,11 @@ class Calls:
         self._heads: dict[Operation, bytes] = {}
 
     def command(self, request: Call) -> tuple[Argument, ...]:
-        """Return the command for a request, as arguments of the driver."""
+        """Return the command for a request, as arguments for the driver."""
         return self._fixed[request.operation] + _ARGV[request.operation](request.arguments)
 
     def packed(self, request: Call) -> bytes:
-        """Return the command for a request as it goes over the wire."""
+        """Return the command for a request as bytes of the protocol."""
         operation = request.operation
         argv = _ARGV[operation](request.arguments)
         head = self._heads.get(operation)
@@ -121,7 +121,7 @@ class Calls:
         return head + pack(argv)[_COUNT:] if argv else head
 
     def sent(self, request: Call) -> tuple[bytes, int]:
-        """Return what is sent for a request, and how many replies come: two if replicas must confirm it."""
+        """Return the bytes for a request, and the number of replies: two if replicas must confirm it."""
         packed = self.packed(request)
         if self.wait_replicas and not request.operation.looks:
             return packed + self._wait, 2
@@ -138,7 +138,7 @@ def _seconds(micros: int | None) -> float | None:
 
 
 def _str(value: bytes | None) -> str | None:
-    """Return a text. Bytes that are no UTF-8, which somebody has stored by hand, become lone surrogates."""
+    """Return a text. Bytes that are not UTF-8, which were stored by hand, become lone surrogates."""
     return None if value is None else value.decode(errors="surrogateescape")
 
 
@@ -164,7 +164,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "ready_in_seconds": _seconds,
     "age_seconds": _seconds,
 }
-"""Columns that the functions return in another form: texts as bytes, seconds as microseconds."""
+"""Conversions of columns: the functions return texts as bytes, and seconds as microseconds."""
 
 
 def _row(operation: Operation, values: Sequence[Any]) -> Row:
@@ -175,7 +175,7 @@ def _row(operation: Operation, values: Sequence[Any]) -> Row:
 
 
 def rows_of(operation: Operation, reply: Any) -> Rows:
-    """Return the rows that a core expects from the reply to one of its requests; texts come as bytes."""
+    """Return the rows of a reply. Texts are bytes in the reply."""
     if operation is CLAIM:
         return _claimed(reply)
     if operation is QUEUE_STATUS:
@@ -189,7 +189,7 @@ def revision_rows(reply: Any, *, allow_eviction: bool) -> Rows:
     """Return the row of `revision`, and refuse a server that may evict messages.
 
     Raises:
-        ConfigurationError: its eviction policy is another than `noeviction`, or unknown.
+        ConfigurationError: the eviction policy of the server is not `noeviction`, or it is unknown.
     """
     found, serves, _, policy = reply
     if found is not None:
@@ -198,15 +198,15 @@ def revision_rows(reply: Any, *, allow_eviction: bool) -> Rows:
 
 
 def check_policy(policy: str | None, *, allow_eviction: bool) -> None:
-    """Refuse a server that throws keys away when its memory is full.
+    """Refuse a server that evicts keys when its memory is full.
 
     Raises:
-        ConfigurationError: its eviction policy is another than `noeviction`, or unknown.
+        ConfigurationError: the eviction policy of the server is not `noeviction`, or it is unknown.
     """
     if allow_eviction or policy == "noeviction":
         return
     state = "cannot be read with this user (INFO is forbidden)" if policy is None else f"is {policy}"
     raise ConfigurationError(
-        f"the eviction policy of this Redis server {state}; any other than noeviction may lose messages when memory is "
-        "full: set maxmemory-policy to noeviction, or accept the risk with allow_eviction=1 in the URL"
+        f"the eviction policy of this Redis server {state}; every policy except noeviction may lose messages when the "
+        "memory is full: set maxmemory-policy to noeviction, or accept the risk with allow_eviction=1 in the URL"
     )
