@@ -1,4 +1,4 @@
-"""Where a queue's SQLite file is: a URL, read into a path and options. Nothing here opens it."""
+"""The address of an SQLite file: read a URL into a path and options. This module does not open the file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DRIVE = re.compile(r"[/\\][A-Za-z]:")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file and how to use it.
+    """A file, and the options of its connections.
 
     Attributes:
-        path: absolute, so that a later change of the working directory does not matter.
+        path: an absolute path, so that a later change of the working directory does not matter.
         synchronous, busy_timeout: see `OPTIONS`.
     """
 
@@ -37,7 +37,7 @@ def locate(url: str, options: dict[str, Any]) -> Location:
     """Read a URL: `sqlite:///relative.db`, `sqlite:////absolute.db`, with percent escapes and `?synchronous=…`.
 
     Raises:
-        ConfigurationError: it names no file, or an option is wrong.
+        ConfigurationError: the URL does not name a file, or an option is wrong.
     """
     check_version()
     parts = parse_url(url, usual=_USUAL, needs_host=False)
@@ -49,14 +49,14 @@ def locate(url: str, options: dict[str, Any]) -> Location:
         )
     name = file_name(parts.path, drive_letters=os.name == "nt")
     if not name or name == ":memory:":
-        raise ConfigurationError("an SQLite queue lives in a file, sqlite:///queue.db: for one in memory use memory://")
+        raise ConfigurationError("an SQLite queue needs a file, sqlite:///queue.db; a queue in memory is memory://")
     if "\0" in name or name.endswith("/") or not _is_encodable(name):
-        raise ConfigurationError(f"not the name of a file: {name!r}")
+        raise ConfigurationError(f"the URL does not name a file: {name!r}")
     return Location(Path(name).absolute(), **read_options("sqlite", OPTIONS, url, options))
 
 
 def file_name(path: str, *, drive_letters: bool) -> str:
-    """Return the name of a file as the system takes it, of the path of a URL.
+    """Return the file name for the operating system, from the path of a URL.
 
     With drive letters, `sqlite:///C:/data/queue.db` and `sqlite:////C:/data/queue.db` both mean C:/data/queue.db.
     """

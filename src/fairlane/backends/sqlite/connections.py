@@ -1,6 +1,6 @@
-"""Connections to an SQLite file that Fairlane opens itself, each for one statement at a time.
+"""Connections to an SQLite file that Fairlane opens itself. Each runs one statement at a time.
 
-Threads take turns by a lock, tasks by the queue of aiosqlite's thread.
+A lock makes threads take turns. Tasks take turns in the queue of aiosqlite's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlane.backends.stored import Call, Rows
 from fairlane.errors import TransportClosed
 
 CHECK_INTERVAL = 0.05
-"""Seconds for which the file at the path is taken to be the one that is open. Asking costs as much as half an ack."""
+"""Seconds between two checks whether the path still has the open file. A check takes half as long as an ack."""
 
 
 class Connection(Protocol):
@@ -38,10 +38,11 @@ class AsyncConnection(Protocol):
 
 
 class OwnConnection(forks.ForkAwareWithLock):
-    """A connection opened when first used, and anew when another file is at its path.
+    """A connection that is opened when it is first used, and again if its path has another file.
 
-    A process must not fork while it has a file open in SQLite, whose own notes of the locks it holds would go into
-    the child, where they are wrong: the child would take none, and lose what it writes. So it is closed before.
+    It is closed before a fork, since a process must not fork while it has a file open in SQLite. SQLite keeps a list of
+    its locks in memory. This list would be copied into the child and be wrong there: the child would take no locks, and
+    its writes could be lost.
     """
 
     def __init__(self, opener: Opener) -> None:
@@ -53,7 +54,7 @@ class OwnConnection(forks.ForkAwareWithLock):
         self._closed = False
 
     def run(self, statement: Statement, request: Call) -> Rows:
-        """Run one statement; it is committed when this returns."""
+        """Run one statement, and commit it."""
         with self._lock:
             if self._closed:
                 raise TransportClosed()
@@ -66,7 +67,7 @@ class OwnConnection(forks.ForkAwareWithLock):
                 try:
                     return rows_of(cursor, statement)
                 except BaseException:
-                    cursor.close()  # now, and not when the last frame of a traceback goes
+                    cursor.close()  # at once: a traceback would keep the cursor open
                     raise
             except sqlite3.Error as error:
                 if needs_new_connection(error):
@@ -80,7 +81,7 @@ class OwnConnection(forks.ForkAwareWithLock):
         self._file, self._check_at = file, time.monotonic() + CHECK_INTERVAL
 
     def close(self) -> None:
-        """Close the connection, once whoever uses it is done."""
+        """Close the connection, after a running statement has ended."""
         with self._lock:
             self._closed = True
             self._drop()
@@ -91,13 +92,13 @@ class OwnConnection(forks.ForkAwareWithLock):
             connection.close()
 
     def before_fork(self) -> None:
-        """Close the connection, when the call that uses it has ended."""
+        """Close the connection, after a running statement has ended."""
         super().before_fork()
         if self._locked_for_fork:
             self._drop()
 
     def after_fork_in_child(self) -> object:
-        """Keep one that could not be closed from being closed here."""
+        """Forget a connection that could not be closed before the fork; see `forks`."""
         super().after_fork_in_child()
         left, self._connection, self._check_at = self._connection, None, 0.0
         return left
@@ -106,27 +107,27 @@ class OwnConnection(forks.ForkAwareWithLock):
 class AsyncOwnConnection(forks.ForkAware):
     """The same as `OwnConnection` for asyncio.
 
-    Each statement is one call to aiosqlite, which runs it in the connection's thread to its end. So a cancelled task
-    leaves nothing half-done behind: its statement ends as usual, and nobody reads the answer.
+    Each statement is one call to aiosqlite, which runs it in the connection's thread to its end. So a statement is also
+    completed if its task is cancelled; then its result is ignored.
     """
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._opening: asyncio.Task[aiosqlite.Connection] | None = None
-        self._ended: list[aiosqlite.Connection] = []  # their files were closed for a fork; their threads still run
+        self._ended: list[aiosqlite.Connection] = []  # their files were closed before a fork, their threads still run
         self._file: tuple[int, int] | None = None
         self._check_at = 0.0
         self._closed = False
         forks.register(self)
 
     async def run(self, statement: Statement, request: Call) -> Rows:
-        """Run one statement; it is committed when this returns."""
+        """Run one statement, and commit it."""
         connection = await self._connected()
         try:
             return await ask(connection, statement, request)
         except sqlite3.Error as error:
             if connection in self._ended:
-                return await self.run(statement, request)  # there was a fork before it got its turn
+                return await self.run(statement, request)  # a fork has closed the connection before the statement ran
             if needs_new_connection(error):
                 await self._drop()
             raise
@@ -143,17 +144,17 @@ class AsyncOwnConnection(forks.ForkAware):
         if opening is None:
             opening = self._opening = asyncio.create_task(self._open())
             opening.add_done_callback(self._opened)
-        # a cancelled caller must not take the connection from the others
+        # shielded, since a cancelled caller must not cancel the opening for other callers
         return opening.result() if opening.done() else await asyncio.shield(opening)
 
     async def _open(self) -> aiosqlite.Connection:
         connection = aiosqlite.Connection(self._opener, iter_chunk_size=64)
-        thread: Any = getattr(connection, "_thread", connection)  # older ones are a thread themselves
-        thread.daemon = True  # a program that forgot close() must still be able to end
+        thread: Any = getattr(connection, "_thread", connection)  # in older releases a connection is a thread
+        thread.daemon = True  # so that a program without close() can end
         try:
             return await connection
         except BaseException:
-            # aiosqlite has told its thread to stop, which reports to the event loop: that must still be there
+            # aiosqlite has asked its thread to stop. The thread then uses the event loop, so wait before that may close
             for _ in range(1000):
                 if not thread.is_alive():
                     break
@@ -165,7 +166,7 @@ class AsyncOwnConnection(forks.ForkAware):
             self._opening = None
 
     def before_fork(self) -> None:
-        """Close the file, when the statement that uses it has ended; what waits for it goes to the next connection."""
+        """Close the file after a running statement. Waiting statements run again on the next connection."""
         opening = self._opening
         if opening is None or not opening.done():
             return
@@ -176,13 +177,13 @@ class AsyncOwnConnection(forks.ForkAware):
         file.close_for_fork()
 
     def after_fork_in_child(self) -> object:
-        """Begin anew: the connections' threads are not here."""
+        """Forget the parent's connections, whose threads do not exist in the child; see `forks`."""
         left = self._opening, self._ended
         self._opening, self._ended = None, []
         return left
 
     async def close(self) -> None:
-        """Close the connection after the statements that wait for it."""
+        """Close the connection, after the waiting statements have run."""
         self._closed = True
         await self._drop()
 
@@ -195,5 +196,5 @@ class AsyncOwnConnection(forks.ForkAware):
         try:
             connection = await asyncio.shield(opening)
         except sqlite3.Error:
-            return  # whoever opened it was told
+            return  # the call that opened the connection has raised this error
         await asyncio.shield(connection.close())

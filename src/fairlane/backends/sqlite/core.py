@@ -11,13 +11,13 @@ from fairlane.program import Program, Sleep
 
 
 class SqliteCore(ProcedureCore):
-    """The stored operations of a queue in an SQLite file. The statements make the tokens: no request is sent twice."""
+    """The stored operations of a queue in an SQLite file. The statements make the tokens: no answer can be lost."""
 
     def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
-        """Ask for one operation, again while other connections have the file: nothing was changed then."""
+        """Request one operation. Repeat it while other connections lock the file, since nothing was changed then."""
         request = Call(operation, arguments or {})
         try:
-            return (yield request)  # nearly always this is all, so it costs nothing more
+            return (yield request)  # the usual case, without the cost of `delivered`
         except Unanswered as busy:
             if busy.seconds <= 0:
                 raise busy.error(uncertain=False) from busy.__cause__

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean, told by their codes."""
+"""Turn errors of SQLite into Fairlane's errors, by their result codes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fairlane.errors import BackendFull, BackendUnavailable, ConfigurationError,
 OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
 
-LOCKED = "another connection keeps it locked"
+LOCKED = "another connection keeps the file locked"
 
-_IN_THE_WAY = "if something of another application has a name that the queue needs, choose another name for the queue"
+_NAME_IN_USE = "if another application uses a name that the queue needs, choose another name for the queue"
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _CONNECTION_LOST = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def check_version() -> None:
-    """Refuse an SQLite that cannot run the statements.
+    """Refuse a version of SQLite that cannot run the statements.
 
     Raises:
         ConfigurationError: it is older than 3.35.
@@ -31,56 +31,56 @@ def check_version() -> None:
 
 
 def primary_code(error: BaseException) -> int | None:
-    """Return SQLite's primary result code, None when the error does not come from SQLite itself."""
+    """Return SQLite's primary result code, or None if the error does not come from SQLite itself."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    """Tell whether the statement was refused because of other connections; it has changed nothing then."""
+    """Return whether a lock of another connection prevented the statement. Then it has changed nothing."""
     return primary_code(error) in _BUSY
 
 
 def is_read_only(error: BaseException) -> bool:
-    """Tell whether the file cannot be written."""
+    """Return whether the file cannot be written."""
     return primary_code(error) == sqlite3.SQLITE_READONLY
 
 
 def needs_new_connection(error: BaseException) -> bool:
-    """Tell whether a new connection may do better."""
+    """Return whether a new connection may succeed."""
     return primary_code(error) in _CONNECTION_LOST
 
 
 def is_absent(error: BaseException, path: Path | None) -> bool:
-    """Tell whether the file, or the queue in it, is simply not there.
+    """Return whether the file, or the queue in it, does not exist.
 
     Args:
-        path: of the file, None for a connection of the application.
+        path: the path of the file; None for the application's connection.
     """
     code = primary_code(error)
     if code == sqlite3.SQLITE_CANTOPEN and path is not None:
         return is_missing(path)
-    return code == sqlite3.SQLITE_ERROR  # SQLite has no code of its own for a missing table
+    return code == sqlite3.SQLITE_ERROR  # SQLite has no special code for a missing table
 
 
 def breaks_constraint(error: BaseException) -> bool:
-    """Tell whether a row was refused. Arguments are checked before, so this is about what is stored already."""
+    """Return whether a constraint refused a row. The arguments were checked before, so stored data are the cause."""
     return primary_code(error) == sqlite3.SQLITE_CONSTRAINT
 
 
 def is_missing(path: Path) -> bool:
-    """Tell whether a file is not there, in a folder that is."""
+    """Return whether a file does not exist but its folder does."""
     try:
         path.stat()
     except FileNotFoundError:
         return path.parent.is_dir()
     except OSError:
-        return False  # who may not look cannot tell
+        return False  # without the right to look, it may exist
     return False
 
 
 def translate(error: BaseException | None, host: str) -> FairlaneError | None:
-    """Turn SQLite's errors into Fairlane's, by code; None when there is nothing better to say. `host` is the file."""
+    """Return Fairlane's error for an error of SQLite, by code, or None if there is none. `host` is the file."""
     if not isinstance(error, sqlite3.Error):
         return None
     code = primary_code(error)
@@ -102,9 +102,9 @@ def translate(error: BaseException | None, host: str) -> FairlaneError | None:
 
 
 def for_migration(error: BaseException | None, host: str) -> FairlaneError | None:
-    """Return what an error means in a migration, None to let it through."""
+    """Return Fairlane's error for an error in a migration, or None to let it pass."""
     if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_ERROR:
-        return ConfigurationError(f"{host}: {error}; nothing was changed: {_IN_THE_WAY}")
+        return ConfigurationError(f"{host}: {error}; nothing was changed: {_NAME_IN_USE}")
     return translate(error, host)
 
 
@@ -116,5 +116,5 @@ def _cannot_open(host: str) -> FairlaneError:
         if path.is_dir():
             return ConfigurationError(f"{host} is a folder, not an SQLite file: name a file in it")
     except OSError:
-        pass  # no right to look: so it is a matter of rights
+        pass  # without the right to look, rights are the cause
     return ConfigurationError(f"{host} cannot be opened: check the rights on the file and its folder")

@@ -1,8 +1,8 @@
 """The executors of the SQLite backend.
 
-SQLite lets one connection write at a time. So an executor writes through one connection, which its threads or tasks
-take in turn: that is faster and more even than several that keep each other out. A second one serves whoever looks
-at the queue, so that a long look holds nobody up.
+SQLite lets only one connection write at a time. So an executor has one connection for all writes, and its threads or
+tasks take turns. This is faster and fairer than several connections that lock each other out. A second connection is
+for inspections, so that a long inspection does not delay other calls.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fairlane.backends.stored import OPERATIONS, REVISION, Call, Rows
 from fairlane.errors import ConfigurationError
 
 _READS = frozenset(operation for operation in OPERATIONS if operation.looks and operation is not REVISION)
-"""What may take long. The revision is asked for once, and who asks is about to write."""
+"""The operations that may take long. `revision` is not one of them: a transport asks for it once, before it writes."""
 
 
 class SqliteExecutor:
-    """Carries requests to SQLite with the standard library's driver."""
+    """Sends requests to SQLite with the driver of the standard library."""
 
     def __init__(self, wire: Wire, writer: Connection, reader: Connection) -> None:
         self._wire = wire
@@ -36,17 +36,17 @@ class SqliteExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Use the file that a URL names; `locate` says how URLs look, `SqliteOptions` which options there are."""
+        """Use the file that a URL names; `locate` documents URLs, and `OPTIONS` the options."""
         location = locate(url, options)
         writer, reader = (OwnConnection(Opener(location)) for _ in range(2))
         return cls(Wire(queue, location), writer, reader)
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: Any) -> Self:
-        """Use an open `sqlite3.Connection` of the application, as `GivenConnection` says."""
+        """Use the application's open `sqlite3.Connection`; see `GivenConnection`."""
         read_options("sqlite", OPTIONS, None, options)
         if not isinstance(client, sqlite3.Connection):
-            raise ConfigurationError(f"sqlite takes a sqlite3.Connection, not {type(client).__name__}")
+            raise ConfigurationError(f"sqlite needs a sqlite3.Connection here, not {type(client).__name__}")
         connection = GivenConnection(client)
         return cls(Wire(queue, None), connection, connection)
 
@@ -59,13 +59,13 @@ class SqliteExecutor:
             return self._wire.answer(error, request)
 
     def close(self) -> None:
-        """Close the connections that were opened here."""
+        """Close the connections that this executor opened."""
         self._writer.close()
         self._reader.close()
 
 
 class AsyncSqliteExecutor:
-    """Carries requests to SQLite with aiosqlite."""
+    """Sends requests to SQLite with aiosqlite."""
 
     def __init__(self, wire: Wire, writer: AsyncConnection, reader: AsyncConnection) -> None:
         self._wire = wire
@@ -81,10 +81,10 @@ class AsyncSqliteExecutor:
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: Any) -> Self:
-        """Use an open `aiosqlite.Connection` of the application, as `GivenConnection` says."""
+        """Use the application's open `aiosqlite.Connection`; see `GivenConnection`."""
         read_options("sqlite", OPTIONS, None, options)
         if not isinstance(client, aiosqlite.Connection):
-            raise ConfigurationError(f"sqlite takes an aiosqlite.Connection here, not {type(client).__name__}")
+            raise ConfigurationError(f"sqlite needs an aiosqlite.Connection here, not {type(client).__name__}")
         connection = AsyncGivenConnection(client)
         return cls(Wire(queue, None), connection, connection)
 
@@ -97,6 +97,6 @@ class AsyncSqliteExecutor:
             return self._wire.answer(error, request)
 
     async def close(self) -> None:
-        """Close the connections that were opened here."""
+        """Close the connections that this executor opened."""
         await self._writer.close()
         await self._reader.close()

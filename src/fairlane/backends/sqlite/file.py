@@ -1,4 +1,4 @@
-"""Connections to an SQLite file: how one is opened, and which of its commits wait for the disk."""
+"""Open connections to an SQLite file, and choose which of their commits wait for the disk."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _execute = sqlite3.Connection.execute
 
 
 class QueueConnection(sqlite3.Connection):
-    """A connection to a queue's file, where only those operations wait for the disk that must outlive a power failure.
+    """A connection to a queue's file. Only operations that must survive a power failure wait for the disk.
 
     Attributes:
-        selective: whether it does so. Only in WAL mode: there a file stays whole without a sync for each commit.
-        waits: whether the next commit waits for the disk. False only if that is certain: a signal may come in between.
+        selective: whether other operations do not wait. Only in WAL mode: there a file needs no sync for each commit to
+            stay consistent.
+        waits: whether the next commit waits for the disk. It is False only if that is certain, since a signal handler
+            may raise between two statements.
     """
 
     selective = False
@@ -29,7 +31,7 @@ class QueueConnection(sqlite3.Connection):
     def execute(self, text: str, arguments: Any = (), /) -> sqlite3.Cursor:
         """Run a statement."""
         if self.selective and isinstance(text, Statement) and self.waits is not text.waits_for_disk:
-            # as scripts, since the driver keeps statements, and to run a kept pragma again does nothing
+            # executescript, since the driver caches statements and a cached pragma has no effect
             if self.waits:
                 self.waits = False
                 self.executescript("pragma synchronous = normal")
@@ -40,7 +42,7 @@ class QueueConnection(sqlite3.Connection):
 
 
 class FinishedCursor:
-    """What is left of a cursor whose statement has been carried out to its end."""
+    """The rows of a statement that has run to its end."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._rows = cursor.fetchall()
@@ -52,11 +54,11 @@ class FinishedCursor:
         return self._rows
 
     def close(self) -> None:
-        """Do nothing: it is closed."""
+        """Do nothing: the cursor is closed already."""
 
 
 class ThreadConnection(QueueConnection):
-    """The same in a thread of aiosqlite's; another thread, which forks, can wait until no statement runs."""
+    """The same for a thread of aiosqlite. Another thread that forks can wait until no statement runs."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -68,7 +70,7 @@ class ThreadConnection(QueueConnection):
             return FinishedCursor(super().execute(text, arguments))
 
     def close_for_fork(self) -> None:
-        """Close the file, when the statement that runs has ended."""
+        """Close the file, after the running statement has ended."""
         if self._running.acquire(timeout=forks.FORK_TIMEOUT):
             try:
                 self.close()
@@ -79,9 +81,9 @@ class ThreadConnection(QueueConnection):
 def open_file(
     location: Location, *, create: bool = False, timeout: float = 0.0, kind: type[QueueConnection] = QueueConnection
 ) -> QueueConnection:
-    """Open a connection that commits every statement by itself.
+    """Open a connection that commits every statement.
 
-    Without `create` a missing file stays missing. The connection may move between threads, one at a time.
+    Without `create` a missing file is an error. Several threads may use the connection, one at a time.
     """
     uri = f"{location.path.as_uri()}?mode={'rwc' if create else 'rw'}"
     connection = sqlite3.connect(
@@ -103,10 +105,9 @@ def open_file(
 
 
 class Opener:
-    """Opens connections to a file, and tells which file that is.
+    """Opens connections to a file, and identifies the file.
 
-    One that was deleted or replaced lives on for whoever has it open, and what is published into it is seen by nobody
-    else.
+    A connection to a file that was deleted or replaced still works, but no other process sees what it publishes.
     """
 
     def __init__(self, location: Location, kind: type[QueueConnection] = QueueConnection) -> None:
@@ -123,16 +124,19 @@ class Opener:
         return connection
 
     def identity(self) -> tuple[int, int] | None:
-        """Return what is at the path now, None if nothing is."""
+        """Return the identity of the file that is at the path now, or None if there is none."""
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - for every call, and a Path takes twice as long
+            found = os.stat(self._path)  # noqa: PTH116 - a Path takes twice as long
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
 
 def _prefer_wal(connection: sqlite3.Connection) -> None:
-    """Let readers and the writer work side by side. A file that cannot be switched now works as well, only slower."""
+    """Switch the file to WAL mode, so that readers and the writer do not block each other.
+
+    If that is not possible now, the file works in its own mode, but slower.
+    """
     if _journal_mode(connection) == "wal":
         return
     try:

@@ -1,4 +1,4 @@
-"""Connections of the application: the operations join its open transaction."""
+"""The application's own connections. Operations are part of their open transaction."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fairlane.errors import ConfigurationError
 
 
 class GivenConnection:
-    """A connection of the application. Operations join its open transaction; without one each commits by itself.
+    """The application's connection. Operations are part of its open transaction; without one, each operation commits.
 
-    Where Python begins transactions on its own (`isolation_level` is not None), one is begun for these operations
-    too, and the application commits. The connection's own timeout says how long to wait for others.
+    If Python begins transactions by itself (`isolation_level` is not None), an operation begins one too, and the
+    application must commit. The connection's own timeout limits the wait for other connections.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -49,7 +49,7 @@ class GivenConnection:
                 raise
 
     def close(self) -> None:
-        """Leave it open: it is the application's."""
+        """Do nothing: the connection belongs to the application."""
 
 
 class AsyncGivenConnection:
@@ -67,7 +67,7 @@ class AsyncGivenConnection:
     async def run(self, statement: Statement, request: Call) -> Rows:
         """Run one statement."""
         self._process.check()
-        # shielded: a transaction that was begun for a statement must not be left without it
+        # shielded, since a cancellation after the implicit begin would leave an empty open transaction
         return await asyncio.shield(self._run(statement, request))
 
     async def _run(self, statement: Statement, request: Call) -> Rows:
@@ -92,27 +92,27 @@ class AsyncGivenConnection:
             raise
 
     async def close(self) -> None:
-        """Leave it open: it is the application's."""
+        """Do nothing: the connection belongs to the application."""
 
 
 @contextmanager
 def _usable() -> Iterator[None]:
-    """Say that the driver refuses to use a connection of the application.
+    """Turn the driver's error for an unusable connection into Fairlane's error.
 
     Raises:
-        ConfigurationError: it is closed, or belongs to another thread.
+        ConfigurationError: the connection is closed, or it belongs to another thread.
     """
     try:
         yield
     except (sqlite3.ProgrammingError, ValueError) as error:
         raise ConfigurationError(
-            f"the given SQLite connection cannot be used: {error}; keep it open as long as the transport, and open it "
-            "with check_same_thread=False if other threads use that"
+            f"the application's SQLite connection cannot be used: {error}; keep it open as long as the transport, and "
+            "open it with check_same_thread=False if several threads use the transport"
         ) from error
 
 
 def _implicit_begin(connection: sqlite3.Connection) -> str | None:
-    """Return what Python would run before an INSERT; it does not notice that `with … update` writes as well."""
+    """Return the statement that Python runs before an INSERT, since Python does not run it before `with … update`."""
     legacy = getattr(connection, "autocommit", -1) == -1
     if legacy and connection.isolation_level is not None and not connection.in_transaction:
         return f"begin {connection.isolation_level}"
@@ -120,10 +120,10 @@ def _implicit_begin(connection: sqlite3.Connection) -> str | None:
 
 
 def _check_factories(connection: sqlite3.Connection | aiosqlite.Connection) -> None:
-    """Refuse a connection whose rows would not be what the statements return.
+    """Refuse a connection that would change the values of rows.
 
     Raises:
-        ConfigurationError: its factories make something else than str and rows that can be indexed.
+        ConfigurationError: its text_factory is not str, or its row_factory is not None or sqlite3.Row.
     """
     if connection.text_factory is not str or connection.row_factory not in (None, sqlite3.Row):
-        raise ConfigurationError("give sqlite a connection with text_factory str and row_factory None or sqlite3.Row")
+        raise ConfigurationError("sqlite needs a connection with text_factory str and row_factory None or sqlite3.Row")

@@ -11,7 +11,7 @@ from fairlane.backends.shared.options import choice, seconds
 
 
 class SqliteOptions(TypedDict, total=False):
-    """What `SqliteTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+    """The options of `SqliteTransport.from_url` and of the query of a URL. `OPTIONS` documents them."""
 
     synchronous: Literal["full", "extra", "normal"]
     busy_timeout: float
@@ -22,15 +22,15 @@ OPTIONS = (
         "synchronous",
         choice("full", "extra", "normal"),
         default="full",
-        doc="What waits for the disk. `full` keeps what was published, acked, given back or extended through a power "
-        "failure, and may forget the last claims; `extra` keeps claims too; `normal` may forget the last operations "
-        "of all kinds.",
+        doc="Which operations wait for the disk. With `full`, publish, ack, nack and extend survive a power failure, "
+        "and the last claims may be lost. With `extra`, claims survive too. With `normal`, the last operations of all "
+        "kinds may be lost.",
     ),
     Option(
         "busy_timeout",
         seconds(0),
         default=10.0,
         unit="seconds",
-        doc="How long an operation is tried again while other connections hold the file, 0 to 3,600.",
+        doc="How long an operation is repeated while other connections lock the file, 0 to 3,600.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Migrations of SQLite files: Alembic connects to them itself."""
+"""Migrations of SQLite files. Alembic connects to them directly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 
 
 class SqliteTarget(SqlTarget):
-    """A queue in an SQLite file."""
+    """A queue in an SQLite file as the target of migrations."""
 
     dialect: ClassVar[str] = "sqlite"
     engine: ClassVar[str] = "sqlite://"
@@ -32,15 +32,15 @@ class SqliteTarget(SqlTarget):
         self._queue = choices.queue
 
     def open(self, *, create: bool) -> sqlite3.Connection:
-        """Open the file. A missing one is made, or, to be only looked at, taken as empty.
+        """Open the file. With `create` a missing file is made; without it, a missing file counts as empty.
 
         Raises:
-            ConfigurationError: its folder is missing, or the URL is wrong.
+            ConfigurationError: the folder of the file is missing, or the URL is wrong.
         """
         location = locate(self._url, {})
         if not create and is_missing(location.path):
             return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        # SQLite's own timeout does not hold where it sees a deadlock, such as two that switch to WAL mode
+        # SQLite does not wait if it detects a deadlock, for example of two connections that switch to WAL mode
         program: Program[Location, sqlite3.Connection, sqlite3.Connection] = retried(
             lambda: ask(location), Within(TIMEOUT, PAUSES, is_busy)
         )
@@ -50,7 +50,7 @@ class SqliteTarget(SqlTarget):
             raise translate(error, str(location.path)) or error from error
 
     def begin(self, *, create: bool) -> str:
-        # one writer from the first look at the version table on, so that the next migration sees the result
+        # take the write lock before reading the version table, so that the next migration sees the result of this one
         return "begin immediate" if create else "begin"
 
     def translate(self, error: BaseException | None) -> Exception | None:

@@ -1,4 +1,4 @@
-"""The transports of the sqlite backend."""
+"""The transports of the SQLite backend."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class SqliteTransport(Transport[T]):
-    """Queue in an SQLite file, shared by the threads and processes of one machine: built on a URL or a connection.
+    """A queue in an SQLite file, for the threads and processes of one machine. It is made from a URL or a connection.
 
-    On a connection of the application the operations join its open transaction.
+    With the application's connection, operations are part of its open transaction.
     """
 
     manifest = MANIFEST
@@ -45,7 +45,7 @@ class SqliteTransport(Transport[T]):
         """Use the file at a URL: `sqlite:///relative.db`, `sqlite:////absolute.db`; see `Transport.from_url`.
 
         Args:
-            options: `SqliteOptions` names them, beside it `OPTIONS` documents them.
+            options: see `SqliteOptions` and `OPTIONS` in `fairlane.backends.sqlite.options`.
         """
         made: SqliteTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -54,7 +54,7 @@ class SqliteTransport(Transport[T]):
 
 
 class AsyncSqliteTransport(AsyncTransport[T]):
-    """Queue in an SQLite file for asyncio, through aiosqlite; see `SqliteTransport`."""
+    """A queue in an SQLite file for asyncio, with aiosqlite; see `SqliteTransport`."""
 
     manifest = MANIFEST
 

@@ -1,4 +1,4 @@
-"""A request as SQLite gets it, and its answer as rows."""
+"""The statements and rows of SQLite, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import QueueDamaged, SchemaNotReady
 
 _COUNTED = frozenset({ACK, NACK})
-"""They return no rows; what they changed is counted, which costs less than RETURNING."""
+"""Operations without rows. The number of changed rows is their result, which costs less than RETURNING."""
 
 PAUSES = Pauses(0.002, 0.002, growth=1.0, least=0.15)
-"""Between two tries: waiters with even odds, where SQLite's own growing pauses starve some."""
+"""Short random pauses between two tries give all waiting calls the same chance; SQLite's growing pauses do not."""
 
 
 class Statement(str):
-    """The text of a stored operation, and what its connection must know of it.
+    """The text of a stored operation, with its properties.
 
-    A kind of str, since aiosqlite hands nothing else over to its thread.
+    It is a str, since aiosqlite passes only the text to its thread.
 
     Attributes:
-        waits_for_disk: its commit must survive a power failure.
-        counts: it has no rows; if it changed something, it is answered with one row.
+        waits_for_disk: whether its commit must survive a power failure.
+        counts: whether the number of changed rows is its result.
     """
 
     __slots__ = ("counts", "waits_for_disk")
@@ -46,11 +46,11 @@ class Statement(str):
 
 
 class Wire:
-    """What the two executors share: the statement of a request, and what SQLite's errors mean for it.
+    """The statements of requests, and the meaning of errors. Both executors use it.
 
     Args:
         queue: its name.
-        location: of the file; None for a connection of the application, whose own timeout says how long it waits.
+        location: the file; None for the application's connection, which has its own timeout.
     """
 
     def __init__(self, queue: str, location: Location | None) -> None:
@@ -60,13 +60,13 @@ class Wire:
         self.statements = Statements(queue, "sqlite", Statement.of)
 
     def answer(self, error: sqlite3.Error, request: Call) -> Rows:
-        """Return the answer that an error amounts to, or raise what to raise in its place.
+        """Return the rows that an error means, or raise another error for it.
 
         Raises:
-            Unanswered: other connections had the file.
+            Unanswered: other connections locked the file.
         """
         location = self._location
-        host = str(location.path) if location else "the given connection"
+        host = str(location.path) if location else "the application's connection"
         if is_absent(error, location.path if location else None):
             if request.operation is REVISION:
                 return ()
@@ -84,12 +84,12 @@ class Wire:
 
 
 def rows_of(cursor: sqlite3.Cursor, statement: Statement) -> Rows:
-    """Return all rows of a statement, since a half-read RETURNING keeps the write lock."""
+    """Return all rows of a statement, since an incompletely read RETURNING keeps the write lock."""
     return changes(cursor.rowcount) if statement.counts else cursor.fetchall()
 
 
 def changes(count: int) -> list[Row]:
-    """Return the answer of a statement that has no rows."""
+    """Return the result of a statement without rows."""
     return [{"changes": count}] if count > 0 else []
 
 
