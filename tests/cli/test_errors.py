@@ -71,7 +71,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("migrate --head-start 86400.1", "head_start must be 0 to 86400 seconds, or always: '86400.1'"),
         ("migrate --app-role app", "app_role is for postgres"),
         ("demo --workers 1", "workers must be at least 2"),
-        ("demo --queue fairlane --url sqlite:///queue.db", "name another"),
+        ("demo --queue fairlane --url sqlite:///queue.db", "name a new queue"),
     ],
 )
 def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], line: str, says: str) -> None:

@@ -1,7 +1,7 @@
-"""Clients of MongoDB, made from URLs.
+"""Make clients of MongoDB from URLs.
 
-The URL is pymongo's; the path names the database, `fairlane` unless given. What it says about timeouts counts; what it
-says about write concern and read preference does not, since the promises need `majority` and the primary.
+A URL is one of pymongo. Its path names the database, by default `fairlane`. Its timeouts count. Its write concern and
+read preference are ignored, since the promises need `majority` and the primary.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ AnyDatabase: TypeAlias = Database[Document] | AsyncDatabase[Document]
 
 DATABASE = "fairlane"
 SELECTION_SECONDS = 5
-"""For which a request looks for a primary, as during an election."""
+"""Seconds for which a request searches a primary, for example during an election."""
 
 
-def make(kind: type[ClientT], url: str) -> ClientT:
-    """Return a client of one of pymongo's classes; it connects when it is first used.
+def make(cls: type[ClientT], url: str) -> ClientT:
+    """Return a client of one of pymongo's classes. It connects when it is first used.
 
     Raises:
-        ConfigurationError: the URL is wrong. The text holds no part of the credentials.
+        ConfigurationError: the URL is wrong. The message contains no part of the credentials.
     """
     defaults: dict[str, Any] = {
         "connect": False,
@@ -50,8 +50,8 @@ def make(kind: type[ClientT], url: str) -> ClientT:
     url = without_options(url, OPTIONS)
     try:
         if query := url.partition("?")[2]:
-            split_options(query, warn=False)  # a client only warns of options that are unknown or wrong
-        return kind(url, **options)
+            split_options(query, warn=False)  # raises for unknown and wrong options; a client only warns
+        return cls(url, **options)
     except (errors.PyMongoError, ValueError, TypeError) as error:
         raise ConfigurationError(f"the MongoDB URL is wrong: {_without_secrets(str(error), url)}") from None
 
@@ -61,29 +61,29 @@ def database_of(client: Client, name: str | None) -> Database[Document]: ...
 @overload
 def database_of(client: AsyncClient, name: str | None) -> AsyncDatabase[Document]: ...
 def database_of(client: Client | AsyncClient, name: str | None) -> AnyDatabase:
-    """Return the database with the settings that the promises need, whatever those of the client are."""
+    """Return the database with the settings that the promises need. They replace the settings of the client."""
     chosen = client.get_default_database(DATABASE).name if name is None else name
     try:
         return client.get_database(
             chosen,
             codec_options=CodecOptions(tz_aware=True, tzinfo=UTC),
             read_preference=pymongo.ReadPreference.PRIMARY,
-            # each read is confirmed by a write that the majority has
+            # `local` is enough, since a write with `majority` follows each read
             read_concern=ReadConcern("local"),
             write_concern=pymongo.WriteConcern("majority"),
         )
     except errors.InvalidName as error:
-        raise ConfigurationError(f"{chosen!r} is no name of a database: {error}") from None
+        raise ConfigurationError(f"{chosen!r} is not a valid name of a database: {error}") from None
 
 
 def shortest_timeout(client: Client | AsyncClient, timeout: float) -> float:
-    """Return the seconds that a call may take: the option, or less if the client's own settings say so."""
+    """Return the seconds that a call may take: the option, or a shorter timeout of the client."""
     own = (client.options.timeout, client.options.pool_options.socket_timeout)
     return min([timeout, *(each for each in own if each)])
 
 
 def hosts_of(client: Client | AsyncClient) -> str:
-    """Return the addresses that a client was told, without connecting it."""
+    """Return the addresses of a client's settings, without connecting."""
     try:
         addresses = sorted(client.topology_description.server_descriptions())
     except errors.PyMongoError:
@@ -92,7 +92,7 @@ def hosts_of(client: Client | AsyncClient) -> str:
 
 
 def _without_secrets(text: str, url: str) -> str:
-    """Return a message of pymongo, unless it repeats a part of the credentials."""
+    """Return a message of pymongo, or another text if it contains a part of the credentials."""
     before, at, _ = url.partition("://")[2].rpartition("@")
     pieces = {piece for part in before.split("@") for piece in (part, *part.split(":"), *part.split("/"))}
     secret = any(len(piece) > 1 and (piece in text or unquote(piece) in text) for piece in pieces)

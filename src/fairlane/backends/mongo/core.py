@@ -1,37 +1,37 @@
-"""The operations on a queue in MongoDB: programs whose every step is one operation on one document.
+"""The operations on a queue in MongoDB. They are programs, and each step is one operation on one document.
 
 Collections (the fields of their documents in brackets):
-    <queue>_meta      one document [_id "queue", revision, serves, head_start, seq (the last one drawn), at (when)]
+    <queue>_meta      one document [_id "queue", revision, serves, head_start, seq (the last one), at (its time)]
     <queue>_groups    [_id the group's id, priority, ready_at, token, worker_id, leased, attempts, acked, touched]
                       `leased` is the seq of the message delivered last and not acked, `acked` of the one acked last
     <queue>_messages  [_id the seq, group_id, event (the codec's text), priority, published_at, dedup_id if given]
 
-There are no transactions, so whoever stops between two steps leaves a state that others must be able to go on from:
+There are no transactions. If a client stops between two steps, other clients must be able to continue from that state:
 
-publish  1. draw a seq   2. insert the message   3. put the group in line, or touch it if it is
-         Stopped after 2, it never returned. The message comes with the group's next publish, with the same publish
-         sent again (by its dedup_id), or with a claim that finds the line empty.
-claim    1. lease the first group in line   2. read its head   3. note in the group that this message is leased
-         Stopped anywhere, the lease runs out. A group without messages is dropped, and the next one is leased.
-ack      1. free the group and note the message as acked: the fence, and the moment that counts
-         2. delete the message   3. drop the group if it has no message left
-         Stopped after 1, the next claim deletes the message; after 2, it finds or drops the group.
+publish  1. draw a seq   2. insert the message   3. put the group in line, or update its `touched` if it is in line
+         If it stops after 2, the call did not return. The message becomes claimable with the next publish into the
+         group, with the same publish sent again (found by its dedup_id), or with a claim that finds no group.
+claim    1. lease the first group in line   2. read its head   3. store in the group that this message is leased
+         If it stops at any step, the lease expires. A group without messages is dropped, and the next one is leased.
+ack      1. free the group and store the message as acked: this step checks the token and decides
+         2. delete the message   3. drop the group if it has no other message
+         If it stops after 1, the next claim deletes the message; after 2, the next claim uses or drops the group.
 
-Three rules make this safe; tests/backends/mongo shows each one fail without it:
-- A group is dropped only if its `touched` is what it was before one looked for messages. Each pass through step 3 of
-  publish writes a number that was drawn for this pass alone: a dedup hit that wrote the first one's seq again could
-  make `touched` look as if nobody had come, and a published message would lose its group. Its `acked` must be the
-  same too: a message can be served and acked before its publisher has come to step 3, and then the group alone knows.
-- What `acked` names is deleted before another message may become `leased`, else a crash between ack's steps and a
-  smaller seq that arrives later would make `acked` forget it, and it would be delivered again.
-- `leased` is written under the token, so a claim whose lease ran out meanwhile starts anew.
+Three rules make this safe. tests/backends/mongo shows for each rule what fails without it:
+- A group is dropped only if its `touched` has not changed since before the search for messages. Each step 3 of a
+  publish writes a new number into `touched`. If a repeated publish wrote the seq of the first one, `touched` could look
+  unchanged, and a published message would lose its group. `acked` must be unchanged too: a message can be delivered and
+  acked before its publisher reaches step 3, and then only `acked` shows that.
+- The message in `acked` is deleted before another message may become `leased`. Otherwise an ack that stopped between
+  its steps and a smaller seq that is inserted later would overwrite `acked`, and the message would be delivered again.
+- `leased` is written only if the token still matches, so a claim whose lease has expired starts again.
 
-Ties: MongoDB's clock ticks in milliseconds. An operation that gives a group a new place does not return within the
-tick in which it did so (`after_tick`), so two such operations, one after the other, never share a place.
+Ties: MongoDB's clock has milliseconds. An operation that gives a group a new place returns only in the next
+millisecond (`after_tick`). So two such operations, one after the other, never give the same place.
 
-A request sent twice: pymongo repeats a write whose answer was lost only where the server recognises the repetition
-and answers with the first result (replica sets and sharded clusters; "retryable writes" in MongoDB's manual). On a
-standalone server the call in progress fails with `BackendUnavailable`. So no publish needs a dedup_id of its own.
+Repeated requests: pymongo repeats a write after a lost answer only if the server recognises the repetition and returns
+the first result (replica sets and sharded clusters; "retryable writes" in MongoDB's manual). On a standalone server
+the call fails with `BackendUnavailable`. So Fairlane need not add a dedup_id to a publish.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from fairlane.model import Lease, Revision
 from fairlane.program import Sleep
 
 LOOKS = 32
-"""How often a claim looks again because the groups moved while it looked, before it gives up."""
+"""How often a claim searches again if other clients changed the groups during its search. Then it returns None."""
 
 ASIDE_SECONDS = 3600.0
-"""For which a group is parked whose head cannot be delivered."""
+"""Seconds for which a group is parked if its head cannot be delivered."""
 
-NOW = "$$NOW"  # the server's time when it received the command, everywhere the same within it
+NOW = "$$NOW"  # the server's time when it received the command; it does not change within the command
 
 
 class MongoCore(Publishing, Inspection, Core[Request, Answer]):
@@ -106,8 +106,8 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Steps[Claimed | None]:
         floor = {"priority": {"$in": list(range(min_priority, 5))}}
         # $expr with $$NOW uses the index (jstests/…/now_variable.js of MongoDB), and $in with a sort merges its ranges
-        # ("The ESR Guideline" in the manual), so the first entry of at most five ranges decides. A command that loses
-        # a race for a document looks again, with the same $$NOW (SERVER-22178).
+        # ("The ESR Guideline" in the manual), so the server reads the first entry of at most five ranges. If another
+        # command changes the document first, the server searches again with the same $$NOW (SERVER-22178).
         first = floor | {"$expr": {"$lte": ["$ready_at", NOW]}}
         looks = 0
         while looks < LOOKS:
@@ -116,7 +116,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                 "token": token,
                 "worker_id": {"$literal": worker_id},
                 "ready_at": {"$add": [NOW, _milliseconds(visibility)]},
-                # something else than a number would fail this claim, and with it every other one
+                # a value that is not a number would make this and every other claim fail
                 "attempts": {"$cond": [{"$isNumber": "$attempts"}, {"$add": ["$attempts", 1]}, 1]},
             }
             group = yield from update(GROUPS, first, [{"$set": change}], sort=LINE, after=True)
@@ -136,7 +136,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         return None
 
     def _missed_one(self, floor: Document, min_priority: int) -> Steps[bool]:
-        """Tell whether something is deliverable after all, because groups moved while the claim looked for one."""
+        """Return whether a message is deliverable although the claim found none, since other clients changed groups."""
         ready = {"ready": {"$lte": ["$ready_at", NOW]}}
         first = ({"$match": floor}, {"$sort": dict(LINE)}, {"$limit": 1}, {"$project": ready})
         found = yield from aggregate(GROUPS, *first)
@@ -145,8 +145,8 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         if min_priority > 0:
             yield from self.check_there()
             return False
-        # Nobody is in line. If there is a message nevertheless, its publisher stopped half-way or has one step to go:
-        # do that step. A message without a group can only be there by hand; it must not hide others.
+        # No group is in line. If there is a message, its publisher has stopped before its last step or has not done it
+        # yet: do that step. A message without a group id was inserted by hand, and must not hide others.
         message = yield from find_one(MESSAGES, {"group_id": {"$type": "string"}}, HEAD, PLACE)
         if message is None:
             yield from self.check_there()
@@ -156,9 +156,9 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         return True
 
     def _lease_head(self, group: Document, token: str) -> Steps[Claimed | Literal[False] | None]:
-        """Return the lease on the group's head, False if the group was empty and is dropped, None if it is lost."""
+        """Return the lease on the group's head; False if the group was empty and dropped; None if the lease is lost."""
         group_id = group["_id"]
-        mine = {"_id": group_id, "token": token}
+        held = {"_id": group_id, "token": token}
         while True:
             leased, acked = number(group, "leased"), number(group, "acked")
             if leased is not None:
@@ -167,28 +167,29 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                     return _lease(group, again, leased, number(group, "attempts") or 1)
             head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD)
             if head is None:
-                if (yield from delete(GROUPS, mine | {"touched": group.get("touched")})):
+                if (yield from delete(GROUPS, held | {"touched": group.get("touched")})):
                     return False
-                still_mine = yield from find_one(GROUPS, mine)  # somebody has published meanwhile, or has the group
-                if still_mine is None:
+                # another client has published in the meantime, or another worker has claimed the group
+                still_held = yield from find_one(GROUPS, held)
+                if still_held is None:
                     return None
-                group = still_mine
+                group = still_held
                 continue
             seq = number(head, "_id")
-            if seq is None:  # nobody can deliver it: park its group, so that others are served
+            if seq is None:  # the message cannot be delivered: park its group, so that others are served
                 aside = {"token": None, "worker_id": None, "ready_at": {"$add": [NOW, _milliseconds(ASIDE_SECONDS)]}}
-                yield from update(GROUPS, mine, [{"$set": aside}])
+                yield from update(GROUPS, held, [{"$set": aside}])
                 raise QueueDamaged(self.queue, f"{self._place_of(head, group_id)}; the group is parked for an hour")
-            if acked is not None and seq <= acked:  # else it is gone: what is left is larger
+            if acked is not None and seq <= acked:  # a head with a larger seq shows that the acked message is deleted
                 yield from delete(MESSAGES, {"_id": acked})
                 if seq == acked:
                     continue
-            held = yield from update(GROUPS, mine, {"$set": {"leased": seq, "attempts": 1}})
-            return None if held is None else _lease(group, head, seq, 1)
+            changed = yield from update(GROUPS, held, {"$set": {"leased": seq, "attempts": 1}})
+            return None if changed is None else _lease(group, head, seq, 1)
 
     def _place_of(self, head: Document, group_id: object) -> str:
-        where = f"in {self.queue}_messages the _id {head['_id']} of a message of group {group_id!r} is no number"
-        return f"{where}: delete that document, or publish its event anew"
+        where = f"in {self.queue}_messages the _id {head['_id']} of a message of group {group_id!r} is not a number"
+        return f"{where}: delete that document, or publish its event again"
 
     # ack, nack, extend
 
@@ -224,10 +225,14 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         return end
 
     def _fenced(self, lease: Lease[Any], change: Document, *, after: bool = False) -> Steps[Document]:
-        """Change a group that the lease's token holds."""
-        # str(): a lease may come from anywhere, and nothing else than text must get into a filter
-        mine = {"_id": str(lease.group_id), "token": str(lease.token)}
-        group = yield from update(GROUPS, mine, [{"$set": change}], after=after)
+        """Change a group if its token is that of the lease.
+
+        Raises:
+            LeaseLost: the group has another token.
+        """
+        # str(): a lease may have been made by hand, and a filter must contain only text here
+        held = {"_id": str(lease.group_id), "token": str(lease.token)}
+        group = yield from update(GROUPS, held, [{"$set": change}], after=after)
         if group is None:
             yield from self.check_there()
             raise LeaseLost(lease.group_id, lease.seq)
@@ -241,7 +246,7 @@ def _milliseconds(seconds: float) -> int:
 def _lease(group: Document, message: Document, seq: int, attempts: int) -> Claimed:
     return Claimed(
         group_id=message["group_id"],
-        event=message.get("event", ""),  # none, or not a text: the codec refuses it, and the caller gets the lease
+        event=message.get("event", ""),  # if it is missing or not a text, the codec refuses it
         seq=seq,
         token=group["token"],
         attempts=attempts,

@@ -1,4 +1,4 @@
-"""What pymongo's errors mean, in Fairlane's words."""
+"""Turn errors of pymongo into Fairlane's errors, by code."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fairlane.errors import (
     FairlaneError,
 )
 
-_CREDENTIALS = (18, 8000)  # AuthenticationFailed; AtlasError, which hosted servers give for a bad login
-_NO_CODE = "Authentication failed"  # servers that only speak the protocol leave the code out
+_CREDENTIALS = (18, 8000)  # AuthenticationFailed; AtlasError, which hosted servers send for wrong credentials
+_NO_CODE = "Authentication failed"  # the text of other servers with MongoDB's protocol, which send no code
 _RIGHTS = (13,)  # Unauthorized
 _FULL = (14031,)  # OutOfDiskSpace
 _TOO_LARGE = (10334, 17419, 17420)  # BSONObjectTooLarge, and as the result of an update
 _UNSURE = (50, 64, 100, 262)  # MaxTimeMSExpired, WriteConcernFailed, UnsatisfiableWriteConcern, ExceededTimeLimit
-_NOT_PRIMARY = (10107, 13435, 13436)  # NotWritablePrimary, NotPrimaryNoSecondaryOk, NotPrimaryOrSecondary: it refused
+_NOT_PRIMARY = (10107, 13435, 13436)  # NotWritablePrimary, NotPrimaryNoSecondaryOk, NotPrimaryOrSecondary: refused
 
-_NO_PAUSES = Pauses(0.0, 0.0)  # pymongo itself tries again where that is safe
+_NO_PAUSES = Pauses(0.0, 0.0)  # pymongo itself repeats requests if that is safe
 
 
 def translate(error: Exception, host: str, doing: str = "do this") -> FairlaneError | Unanswered | None:
-    """Turn an error of pymongo into one of Fairlane's; None for those that Fairlane has no name for.
+    """Return Fairlane's error for an error of pymongo, or None if there is none.
 
     Args:
-        host: where the server is, for people.
-        doing: what the user may need a right for.
+        host: the host of the server, for the message.
+        doing: the action for which the user may lack a right, for the message.
     """
     if isinstance(error, errors.DocumentTooLarge):
         return EventTooLarge(None, None)
@@ -39,7 +39,7 @@ def translate(error: Exception, host: str, doing: str = "do this") -> FairlaneEr
     if code in _CREDENTIALS or (code is None and _NO_CODE in str(error)):
         return AuthenticationFailed("mongo", host)
     if code in _RIGHTS:
-        return AuthenticationFailed("mongo", host, f"the user may not {doing}: it needs the role readWrite")
+        return AuthenticationFailed("mongo", host, f"the user may not {doing}: the user needs the role readWrite")
     if code in _FULL:
         return BackendFull("mongo", host, "the server is out of disk space")
     if code in _TOO_LARGE:
@@ -53,9 +53,9 @@ def translate(error: Exception, host: str, doing: str = "do this") -> FairlaneEr
     if isinstance(error, errors.InvalidOperation):  # closed between two requests of one call, or by the application
         return _unanswered(host, "its client was closed", uncertain=False)
     if isinstance(error, errors.ConfigurationError):
-        if error.__cause__ is not None:  # of a mongodb+srv:// URL: the first request looks its hosts up
+        if error.__cause__ is not None:  # the first request of a mongodb+srv:// URL looks up its hosts
             return _unanswered(host, f"its name cannot be resolved: {_reason(error)}", uncertain=False)
-        return ConfigurationError(f"MongoDB at {host} cannot be used like this: {error}")
+        return ConfigurationError(f"MongoDB at {host} cannot be used with these settings: {error}")
     return None
 
 
@@ -64,7 +64,7 @@ def _unanswered(host: str, reason: str, *, uncertain: bool = True) -> Unanswered
 
 
 def _never_sent(error: Exception) -> bool:
-    """Tell whether no server has seen the request, or one has refused it."""
+    """Return whether the request was certainly not carried out: it was not sent, or the server refused it."""
     if isinstance(error, errors.ServerSelectionTimeoutError):
         return True
     if isinstance(error, errors.NotPrimaryError) and isinstance(error.details, dict):
@@ -73,7 +73,7 @@ def _never_sent(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first sentence; pymongo goes on with its settings and its view of the cluster."""
+    """Return the first sentence of an error. pymongo adds its settings and its view of the cluster."""
     text = str(error)
     for mark in (" (configured timeouts", ", Timeout: ", ", full error", ", Topology Description"):
         text = text.partition(mark)[0]

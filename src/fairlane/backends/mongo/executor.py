@@ -1,4 +1,4 @@
-"""The two executors of the MongoDB backend: pymongo's blocking client, and its asyncio one."""
+"""The two executors of the MongoDB backend. They use pymongo's blocking client and its asyncio client."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fairlane.backends.shared.options import read_options
 from fairlane.urls import host_of
 
 SHORTEST = 0.001
-"""Seconds that a request gets, however late it is: 0 would mean no limit."""
+"""Minimum seconds for a request, also after the deadline, since 0 would mean no limit."""
 
 IDLE_SECONDS = 1.0
-"""After so long a pause a connection may be closed. pymongo's blocking client has the same figure."""
+"""After this pause a connection is checked before it is used. pymongo's blocking client has the same value."""
 
 CLOSING_SECONDS = 1.0
-"""For which a client that closes tells its server so."""
+"""Maximum seconds for closing a client, which sends requests to the server."""
 
 
 class _Executor(forks.ForkAware):
-    """What both executors share."""
+    """The common part of both executors."""
 
     def __init__(self, queue: str, host: str, timeout: float) -> None:
         self._queue = queue
@@ -46,7 +46,7 @@ class _Executor(forks.ForkAware):
         return f"{self._queue}_{request.collection}"
 
     def _limit(self, request: Request) -> AbstractContextManager[Any]:
-        """Give a request what is left of its call's time."""
+        """Limit a request to the time that is left of its call."""
         now = time.monotonic()
         if request.ends is None:
             request.ends = now + self._timeout
@@ -57,7 +57,7 @@ class _Executor(forks.ForkAware):
 
 
 def _answer(result: object) -> Answer:
-    """Return what the programs are told of pymongo's result."""
+    """Return the answer for the programs from a result of pymongo."""
     if isinstance(result, DeleteResult):
         return result.deleted_count > 0
     return result if isinstance(result, dict | list) else None
@@ -69,7 +69,7 @@ def _duplicate(error: DuplicateKeyError) -> Duplicate:
 
 
 class MongoExecutor(_Executor):
-    """Carries requests with a `pymongo.MongoClient`, which many threads may use."""
+    """Sends requests with a `pymongo.MongoClient`, which many threads may use."""
 
     def __init__(
         self, queue: str, client: Client, host: str, url: str | None, database: str | None, timeout: float
@@ -84,7 +84,7 @@ class MongoExecutor(_Executor):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make a client of our own; it connects with the first request."""
+        """Make a client. It connects with the first request."""
         chosen = read_options("mongo", OPTIONS, url, options, others=True)
         return cls(queue, make(MongoClient[Document], url), host_of(url), url, **chosen)
 
@@ -94,7 +94,7 @@ class MongoExecutor(_Executor):
         return cls(queue, client, hosts_of(client), None, **read_options("mongo", OPTIONS, None, options))
 
     def execute(self, request: Request) -> Answer:
-        """Carry out one request."""
+        """Send one request and return its answer."""
         try:
             with self._limit(request):
                 result = request.send(self._database[self._name(request)])
@@ -108,21 +108,21 @@ class MongoExecutor(_Executor):
             raise known from error
 
     def after_fork_in_child(self) -> object:
-        """Begin anew: pymongo itself would go on with the parent's client, whose locks may be held for ever."""
+        """Make a client for the child, since locks of the parent's client may stay locked; see `forks`."""
         assert self._url is not None
         left, self._client = self._client, make(MongoClient[Document], self._url)
         self._database = database_of(self._client, self._chosen)
         return left
 
     def close(self) -> None:
-        """Close the client if it is ours."""
+        """Close the client, unless it belongs to the application."""
         if self._url is not None:
             with pymongo.timeout(CLOSING_SECONDS):
                 self._client.close()
 
 
 class AsyncMongoExecutor(_Executor):
-    """Carries requests with `pymongo.AsyncMongoClient`, one for each event loop; many tasks may use it."""
+    """Sends requests with `pymongo.AsyncMongoClient`, one for each event loop. Many tasks may use it."""
 
     def __init__(self, queue: str, host: str, timeout: float, database: AsyncDatabase[Document] | _Opening) -> None:
         super().__init__(queue, host, timeout)
@@ -137,10 +137,10 @@ class AsyncMongoExecutor(_Executor):
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Make clients of our own; each connects with its first request."""
+        """Make clients. Each connects with its first request."""
         chosen = read_options("mongo", OPTIONS, url, options, others=True)
         opening = _Opening(url, chosen["database"])
-        timeout = shortest_timeout(opening.client(), chosen["timeout"])  # which tells whether the URL is right
+        timeout = shortest_timeout(opening.client(), chosen["timeout"])  # making a client also checks the URL
         return cls(queue, host_of(url), timeout, opening)
 
     @classmethod
@@ -151,7 +151,7 @@ class AsyncMongoExecutor(_Executor):
         return cls(queue, hosts_of(client), timeout, database_of(client, chosen["database"]))
 
     async def execute(self, request: Request) -> Answer:
-        """Carry out one request."""
+        """Send one request and return its answer."""
         here = await self._here()
         try:
             with self._limit(request):
@@ -170,7 +170,7 @@ class AsyncMongoExecutor(_Executor):
         except RuntimeError as error:
             if self._given is None:
                 raise
-            raise self._owner.refusal() from error  # what pymongo has for a client that was used in another loop
+            raise self._owner.refusal() from error  # pymongo raises it for a client that another loop has used
 
     async def _here(self) -> _Database:
         if self._own is not None:
@@ -180,27 +180,27 @@ class AsyncMongoExecutor(_Executor):
         return self._given
 
     def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
+        """Forget the parent's clients; see `forks`."""
         return self._own and self._own.forget()
 
     async def close(self) -> None:
-        """Close the clients that are ours."""
+        """Close the clients that this executor made."""
         if self._own is not None:
             await self._own.close()
 
 
 class _Database:
-    """The database as one event loop sees it."""
+    """The database of a client that belongs to one event loop."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self.database = database
         self._used = time.monotonic()
 
     async def wake(self) -> None:
-        """After a pause, find out whether the server has closed the connection, and let pymongo open another one then.
+        """After a pause, check the connection with a ping, so that pymongo replaces it if the server has closed it.
 
-        Its blocking client looks at an idle connection before it uses it. The asyncio one does not, and the first
-        request would fail, of which nobody knows whether it was carried out.
+        pymongo's blocking client checks an idle connection before it uses it. Its asyncio client does not. Without the
+        ping the first request would fail, and it would be unknown whether it was carried out.
         """
         idle, self._used = time.monotonic() - self._used, time.monotonic()
         if idle > IDLE_SECONDS:
@@ -209,7 +209,7 @@ class _Database:
 
 
 class _Opening:
-    """How clients of our own are opened."""
+    """Makes clients from a URL."""
 
     def __init__(self, url: str, database: str | None) -> None:
         self._url = url

@@ -1,6 +1,6 @@
-"""Looking at a queue in MongoDB, without changing it.
+"""The programs that inspect a queue in MongoDB.
 
-The figures of one call are read in two or three requests, so on a busy queue they may be of moments next to each other.
+One call reads its figures in two or three requests, so on a busy queue they may be from slightly different times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Inspection:
     ends: float | None
 
     def check_there(self) -> Steps[None]:
-        """Tell a queue in which there is nothing from one that somebody has removed.
+        """Check that the queue exists, since an empty queue looks like a removed one.
 
         Raises:
             SchemaNotReady: it was removed.
@@ -80,10 +80,10 @@ class Inspection:
 
     @one_call
     def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
-        # with the priorities named the index gives the order
+        # with a list of priorities, the index gives the order
         line = {"$match": {"priority": {"$in": PRIORITIES}}}
         groups = yield from aggregate(GROUPS, line, {"$sort": {"ready_at": 1}}, {"$limit": limit}, _WITH_NOW)
-        if len(groups) < limit:  # and those that no claim finds, since somebody has changed their priority
+        if len(groups) < limit:  # also groups that no claim finds, since their priority was changed by hand
             groups += yield from aggregate(GROUPS, {"$match": LOST}, {"$limit": limit - len(groups)}, _WITH_NOW)
         if not groups:
             yield from self.check_there()
@@ -103,7 +103,7 @@ class Inspection:
         leased = number(group, "leased")
         messages = yield from find(MESSAGES, {"group_id": group_id}, HEAD, limit)
         if leased is not None:
-            # it was delivered, so it is the head, even if messages with a smaller seq have arrived since
+            # a delivered message is the head, even if messages with a smaller seq were inserted later
             first = next((item for item in messages if item["_id"] == leased), None)
             if first is None:
                 first = yield from find_one(MESSAGES, {"_id": leased})
@@ -124,13 +124,13 @@ def _age(document: Document, field: str, now: datetime) -> float | None:
 
 def _state(group: Document) -> GroupState:
     ready_at = moment(group, "ready_at")
-    if ready_at is None or ready_at <= group["now"]:  # what is no time comes before all times, so it is claimed first
+    if ready_at is None or ready_at <= group["now"]:  # MongoDB sorts null before times, so such a group is claimable
         return "ready"
     return "parked" if group.get("token") is None else "in_flight"
 
 
 def _attempts(group: Document) -> int:
-    # a claim counts itself before it knows the message
+    # a claim increases `attempts` before it has read the message
     return 0 if number(group, "leased") is None else number(group, "attempts") or 0
 
 

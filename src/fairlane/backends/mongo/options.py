@@ -9,7 +9,7 @@ from fairlane.backends.shared.options import seconds, text
 
 
 class MongoOptions(TypedDict, total=False):
-    """What `MongoTransport` takes besides. `OPTIONS` says what each is for."""
+    """The options of `MongoTransport`. `OPTIONS` documents them."""
 
     database: str
     timeout: float
@@ -20,7 +20,7 @@ OPTIONS = (
         "database",
         text,
         default=None,
-        doc="The database, instead of the one in the URL's path or the client's default; without any, `fairlane`.",
+        doc="The name of the database. Otherwise the URL's path or the client names it; without any it is `fairlane`.",
         in_url=False,
         for_client=True,
     ),
@@ -29,8 +29,8 @@ OPTIONS = (
         seconds(0.01),
         default=30.0,
         unit="seconds",
-        doc="How long a call may take in all, 0.01 to 3,600. If the URL or the client has a shorter `timeoutMS` or "
-        "`socketTimeoutMS`, that counts.",
+        doc="How long a call may take in total, 0.01 to 3,600. A shorter `timeoutMS` or `socketTimeoutMS` of the URL "
+        "or the client counts instead.",
         for_client=True,
     ),
 )

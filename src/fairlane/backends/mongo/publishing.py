@@ -1,4 +1,4 @@
-"""Publishing to a queue in MongoDB; `core` tells the whole protocol."""
+"""The programs that publish into a queue in MongoDB. The module `core` describes the protocol."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from fairlane.program import Sleep
 
 PRIORITIES = tuple(range(MAX_PRIORITY + 1))
 LOST: Filter = {"priority": {"$nin": PRIORITIES}}
-"""Groups that no claim finds, since somebody has changed their priority."""
+"""Groups that no claim finds, since their priority was changed by hand."""
 
 TYPE_MISMATCH = 14
 TICK = 0.001_1
-"""A little more than the millisecond of the server's clock, for clients whose own clock runs fast."""
+"""Seconds. A little more than the millisecond of the server's clock, since a client's clock may run faster."""
 
 PLACE = ("group_id", "priority", "published_at")
-"""What a message says about its group's place in line, beside its seq."""
+"""The fields of a message that determine its group's place in line, besides its seq."""
 
 
 class Publishing:
@@ -69,13 +69,13 @@ class Publishing:
                 first = yield from self._first_with(dedup_id, drawn)
                 if first is not None:
                     return first
-            # else the counter was set back, by hand or by a failover: draw the next
+            # otherwise the seq is in use: the counter was set back, by hand or by a failover, so draw the next one
 
     def draw(self) -> Steps[Document]:
-        """Draw a number that nobody else has, together with the server's time and the queue's choices.
+        """Draw a new seq, and read the server's time and the queue's settings.
 
         Raises:
-            QueueDamaged: somebody has changed the document that holds them; a migration puts it right.
+            QueueDamaged: the document with the seq and the settings was changed by hand. A migration repairs it.
         """
         change = {"$inc": {"seq": 1}, "$currentDate": {"at": True}}
         try:
@@ -97,26 +97,26 @@ class Publishing:
         return QueueDamaged(self.queue, self.wrong(field, QUEUE, META))
 
     def wrong(self, field: str, document: object, collection: str) -> str:
-        """Say what a migration puts right."""
+        """Return the message for a wrong value that a migration repairs."""
         where = f"{field} of the document {document!r} in {self.queue}_{collection}"
-        return f"{where} is not what it must be: run `fairlane migrate --queue {self.queue}`"
+        return f"{where} has a wrong value: run `fairlane migrate --queue {self.queue}`"
 
     def _first_with(self, dedup_id: str | None, drawn: Document) -> Steps[int | None]:
-        """Return the seq of the message with this id; None if it is finished, so that the id is free again."""
+        """Return the seq of the message with this dedup id, or None if it is finished and the id is free again."""
         first = yield from find_one(MESSAGES, {"dedup_id": dedup_id}, fields=PLACE)
         if first is None:
             return None
-        # its publisher may have stopped half-way
+        # its publisher may have stopped before this step
         before = yield from self.put_in_line(first, drawn)
         if before is not None and before.get("acked") == first["_id"]:
-            yield from delete(MESSAGES, {"_id": first["_id"]})  # somebody's ack stopped half-way
+            yield from delete(MESSAGES, {"_id": first["_id"]})  # an ack stopped before it deleted the message
             return None
         return int(first["_id"])
 
     def put_in_line(self, message: Document, drawn: Document) -> Steps[Document | None]:
-        """Make sure that a message's group is in line, and leave `drawn`'s number in it; returns it as it was before.
+        """Put a message's group in line if it is not there, and store `drawn`'s seq in it; return the group before that.
 
-        The place of a group that becomes non-empty is the time of its message, minus the queue's head start.
+        The place of a group that becomes non-empty is the time of its message minus the queue's head start.
         """
         started = time.monotonic()
         group_id, stamp, seq = message["group_id"], drawn["seq"], message["_id"]
@@ -128,14 +128,14 @@ class Publishing:
         before = yield from upsert(GROUPS, {"_id": group_id}, change)
         if before is None:
             placed = True
-            # the message may have been served by way of a group that is gone since
+            # the message may have been acked already, through an earlier document of the group
             yield from self.drop_if_empty(group_id, touched=stamp, acked=None)
-        elif number(before, "priority") not in PRIORITIES:  # no claim finds it: somebody has changed it
+        elif number(before, "priority") not in PRIORITIES:  # changed by hand, so that no claim finds the group
             yield from update(
                 GROUPS, {"_id": group_id, "priority": before.get("priority")}, {"$set": {"priority": priority}}
             )
         elif before.get("token") is None and before.get("acked") == before.get("touched"):
-            # what an ack leaves that is not done, or never will be: if there is nothing else, the group is a new one
+            # an ack has not dropped this group yet, or has stopped; without other messages it counts as a new group
             others = {"group_id": group_id, "_id": {"$nin": [seq, before.get("acked")]}}
             if (yield from find_one(MESSAGES, others, fields=("_id",))) is None:
                 unserved = {"_id": group_id, "token": None, "leased": None, "touched": stamp}
@@ -146,7 +146,7 @@ class Publishing:
         return before
 
     def drop_if_empty(self, group_id: str, *, touched: int | None, acked: int | None) -> Steps[bool]:
-        """Drop a free group without messages, if it is still what it was before one looks for messages."""
+        """Drop a free group if it has no messages and did not change since before the search for messages."""
         if (yield from find_one(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
             return False
         unchanged = {"_id": group_id, "token": None, "touched": touched, "acked": acked}
@@ -154,9 +154,9 @@ class Publishing:
 
 
 def place_of_new(message: Document, drawn: Document) -> datetime:
-    """Return where a group that becomes non-empty with this message stands in line.
+    """Return the place in line of a group that becomes non-empty with this message.
 
-    With the head start `always` it is the message's seq: the first moments of the epoch lie before all other places.
+    With the head start `always`, the place is the seq in milliseconds after the epoch, before all other places.
     """
     head_start = drawn.get("head_start", DEFAULT_HEAD_START)
     if head_start == ALWAYS:
@@ -166,7 +166,7 @@ def place_of_new(message: Document, drawn: Document) -> datetime:
 
 
 def is_head_start(value: object) -> bool:
-    """Tell whether this is how a migration writes a head start."""
+    """Return whether a value is a head start as migrations write it."""
     try:
         return isinstance(value, str) and check_head_start(value) == value
     except ValueError:
@@ -174,7 +174,7 @@ def is_head_start(value: object) -> bool:
 
 
 def after_tick(since: float) -> Steps[None]:
-    """Let the server's clock tick at least once after `since`, a moment when it had given a place in line."""
+    """Wait until the server's clock has advanced after `since`, a time after which it gave a place in line."""
     rest = since + TICK - time.monotonic()
     if rest > 0:
         yield Sleep(rest)

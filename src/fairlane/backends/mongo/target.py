@@ -1,7 +1,7 @@
-"""Migrations of MongoDB: collections, indexes and the document that records the revision.
+"""Migrations of MongoDB. They create collections and indexes, and the document with the revision.
 
-Every step may be done twice: collections and indexes that are there stay as they are. The document comes last, so a
-queue that has a revision has everything that belongs to it.
+Every step may be repeated, since existing collections and indexes stay unchanged. The document is written last, so a
+queue with a revision is complete.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from fairlane.urls import host_of
 
 LOCK = "lock"
 LOCK_SECONDS = 10
-"""How long a migration holds the lock without a sign of life: one that was killed is not waited for any longer."""
+"""Seconds after which the lock expires unless it is renewed, so that a killed migration blocks others only briefly."""
 
 WAIT_SECONDS = 60
-"""How long a migration waits for others."""
+"""Seconds for which a migration waits for other migrations."""
 
 _log = logging.getLogger("fairlane.migrate")
 
 INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
-    # the line of each priority, in the order of claims
+    # for each priority, groups in the order of claims
     GROUPS: [("line", [("priority", 1), ("ready_at", 1)], {})],
     MESSAGES: [
         ("head", [("group_id", 1), ("_id", 1)], {}),
         ("dedup", [("dedup_id", 1)], {"unique": True, "partialFilterExpression": {"dedup_id": {"$exists": True}}}),
     ],
 }
-"""By collection: name, fields and options. The default collation compares byte for byte."""
+"""The indexes of each collection: name, fields and options. The default collation compares byte for byte."""
 
 
 class MongoTarget(LedgerTarget):
-    """A queue in MongoDB as the migrations' ledger sees it."""
+    """A queue of MongoDB as the target of migrations."""
 
     def __init__(self, url: str, choices: Choices) -> None:
         self._queue = choices.queue
@@ -82,17 +82,18 @@ class MongoTarget(LedgerTarget):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Let one migration of this queue run at a time; wait for another one, for a bounded time."""
+        """Hold the lock of this queue; wait for another migration for a limited time."""
         deadline = time.monotonic() + WAIT_SECONDS
-        said = False
+        logged = False
         while not self._locked():
             if time.monotonic() > deadline:
-                reason = f"other migrations have held {self._lock_name} for {WAIT_SECONDS} seconds"
+                reason = f"other migrations have held the lock, {self._lock_name}, for {WAIT_SECONDS} seconds"
                 raise BackendUnavailable("mongo", self._host, f"{reason} (nothing was changed)")
-            if not said:
-                said = True
+            if not logged:
+                logged = True
                 _log.warning(
-                    "waiting for another migration of queue %s, which holds %s; if it is gone, for %d seconds",
+                    "waiting for another migration of queue %s, which holds the lock, %s; if it has ended, the lock "
+                    "expires in %d seconds",
                     *(self._queue, self._lock_name, LOCK_SECONDS),
                 )
             time.sleep(0.05)
@@ -107,7 +108,7 @@ class MongoTarget(LedgerTarget):
         return f"the document {LOCK!r} in {self._queue}_{META}"
 
     def _locked(self) -> bool:
-        """Take the lock if it is free, or if its time is over by the server's clock: its holder is gone then."""
+        """Take the lock if it is free or has expired by the server's clock; return whether it is held now."""
         free = {"_id": LOCK, "$expr": {"$lte": ["$until", "$$NOW"]}}
         with self._translated():
             with suppress(DuplicateKeyError):
@@ -120,20 +121,20 @@ class MongoTarget(LedgerTarget):
         return bool(taken.matched_count)
 
     def _keep_lock(self) -> None:
-        """Give a sign of life to those who wait."""
+        """Renew the lock, so that it does not expire."""
         if not self._held({"_id": LOCK, "holder": self._token}):
-            reason = f"it took so long that another migration has taken {self._lock_name}: migrate again"
+            reason = f"a step took so long that another migration has taken the lock, {self._lock_name}: migrate again"
             raise BackendUnavailable("mongo", self._host, reason)
 
     def read(self) -> str | None:
-        """Return the current revision, None when the queue is not there."""
+        """Return the current revision, or None if the queue is not there."""
         with self._translated():
             found = self._meta.find_one({"_id": QUEUE})
         revision: str | None = None if found is None else found.get("revision")
         return revision
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
-        """Bring the queue to a revision: collections and indexes first, then the document that records it."""
+        """Apply one step: collections and indexes first, then the document with the revision."""
         with self._translated():
             if revision is None and not stamp:
                 self._remove()
@@ -147,16 +148,16 @@ class MongoTarget(LedgerTarget):
             self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
 
     def _create(self, there: Sequence[str] | None = None) -> None:
-        """Make the indexes, and with them the collections, or only the indexes of collections that are `there`."""
+        """Create the indexes, and the collections with them. With `there`, only indexes of these collections."""
         for name, indexes in INDEXES.items():
             if there is not None and f"{self._queue}_{name}" not in there:
                 continue
-            for index, fields, options in indexes:  # makes the collection too
+            for index, fields, options in indexes:  # creating an index creates its collection too
                 self._keep_lock()
                 self._collection(name).create_index(fields, name=index, **options)
 
     def _record(self, revision: str, serves: str | None) -> dict[str, Any]:
-        # should the counter be lost, the next seq must still be larger than those in use
+        # if the counter was lost, the next seq must be larger than all used ones
         return self._choices(revision, serves) | {"$max": {"seq": self._highest()}}
 
     def _highest(self) -> Int64:
@@ -166,24 +167,24 @@ class MongoTarget(LedgerTarget):
         return Int64(top["_id"] if top else 0)
 
     def mend(self) -> None:
-        """Set right what claims and publishes cannot: lost indexes, the queue's document, the priorities of groups."""
+        """Repair what claims and publishes cannot repair: indexes, the queue's document, the priorities of groups."""
         with self._translated():
             found = self._meta.find_one({"_id": QUEUE})
             if found is None or not found.get("revision"):
                 return
             self._create(self._database.list_collection_names())
             seq, highest = number(found, "seq"), self._highest()
-            right: Document = {}
+            repairs: Document = {}
             if seq is None or seq < highest:
-                right["seq"] = highest
+                repairs["seq"] = highest
             if not is_head_start(found.get("head_start", DEFAULT_HEAD_START)):
-                right["head_start"] = DEFAULT_HEAD_START
-            for field, value in right.items():
+                repairs["head_start"] = DEFAULT_HEAD_START
+            for field, value in repairs.items():
                 self._meta.update_one({"_id": QUEUE, field: found.get(field)}, {"$set": {field: value}})
             for group in self._collection(GROUPS).find(LOST):
                 head = self._collection(MESSAGES).find_one({"group_id": group["_id"]}, sort=[("_id", 1)]) or {}
-                as_it_was = {"_id": group["_id"], "priority": group.get("priority")}
-                self._collection(GROUPS).update_one(as_it_was, {"$set": {"priority": number(head, "priority") or 0}})
+                unchanged = {"_id": group["_id"], "priority": group.get("priority")}
+                self._collection(GROUPS).update_one(unchanged, {"$set": {"priority": number(head, "priority") or 0}})
 
     def _choices(self, revision: str, serves: str | None) -> dict[str, Any]:
         chosen = {"revision": revision, "serves": serves}
@@ -192,7 +193,7 @@ class MongoTarget(LedgerTarget):
         return {"$set": chosen | {"head_start": self._head_start}}
 
     def _remove(self) -> None:
-        # the document goes first, so that nobody publishes any more; its collection last, since the lock goes with it
+        # delete the document first, so that no client can publish, and its collection last, since that has the lock
         self._meta.delete_one({"_id": QUEUE})
         for name in (GROUPS, MESSAGES, META):
             self._collection(name).drop()
@@ -215,6 +216,6 @@ class MongoTarget(LedgerTarget):
         return "\n".join(lines) + "\n"
 
     def close(self) -> None:
-        """Release the connection."""
+        """Close the connections."""
         with pymongo.timeout(1.0):
             self._client.close()

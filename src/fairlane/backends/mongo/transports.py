@@ -1,4 +1,4 @@
-"""The transports of the mongo backend."""
+"""The transports of the MongoDB backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MongoTransport(Transport[T]):
-    """Queue in MongoDB, through pymongo: built on a URL or on a client of the application, which stays open."""
+    """A queue in MongoDB, with pymongo. It is made from a URL or from the application's client, which stays open."""
 
     manifest = MANIFEST
 
@@ -42,10 +42,10 @@ class MongoTransport(Transport[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[MongoOptions],
     ) -> MongoTransport[EventT]:
-        """Connect to the servers of a URL of pymongo's, whose path names the database; see `Transport.from_url`.
+        """Use the servers of a URL of pymongo, whose path names the database; see `Transport.from_url`.
 
         Args:
-            options: `MongoOptions` names them, beside it `OPTIONS` documents them.
+            options: see `MongoOptions` and `OPTIONS` in `fairlane.backends.mongo.options`.
         """
         made: MongoTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -54,7 +54,7 @@ class MongoTransport(Transport[T]):
 
 
 class AsyncMongoTransport(AsyncTransport[T]):
-    """Queue in MongoDB for asyncio, through pymongo; see `MongoTransport`."""
+    """A queue in MongoDB for asyncio, with pymongo; see `MongoTransport`."""
 
     manifest = MANIFEST
 
@@ -78,7 +78,7 @@ class AsyncMongoTransport(AsyncTransport[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[MongoOptions],
     ) -> AsyncMongoTransport[EventT]:
-        """Connect to the servers of a URL; see `MongoTransport.from_url`."""
+        """Use the servers of a URL; see `MongoTransport.from_url`."""
         made: AsyncMongoTransport[EventT] = await super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
         )

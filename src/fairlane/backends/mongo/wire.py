@@ -1,10 +1,10 @@
-"""What the programs of the MongoDB backend ask for: one document, one collection, one round trip each.
+"""The requests of the MongoDB backend. Each concerns one collection and takes one round trip.
 
-Every write is a single-document operation, which MongoDB applies as a whole on any deployment, sharded or alone:
-https://www.mongodb.com/docs/manual/core/write-operations-atomicity/. No transaction and no change stream is used.
+Every write changes a single document, which MongoDB does atomically on every deployment, with or without shards:
+https://www.mongodb.com/docs/manual/core/write-operations-atomicity/. No transactions or change streams are used.
 
-Programs do not yield these requests themselves. They use the functions below, which say what each request is answered
-with: `group = yield from find_one(GROUPS, {"_id": "g"})`.
+Programs use the functions below instead of yielding requests, since these functions declare the types of the answers:
+`group = yield from find_one(GROUPS, {"_id": "g"})`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUPS = "groups"
 MESSAGES = "messages"
 
 QUEUE = "queue"
-"""The `_id` of the document in META that holds the queue's revision, its choices and the counter of seqs."""
+"""The `_id` of the document in META with the queue's revision, its settings and the last seq."""
 
 Document: TypeAlias = dict[str, Any]
 Filter: TypeAlias = Mapping[str, Any]
@@ -52,8 +52,8 @@ class _Request:
     """One operation on one collection.
 
     Attributes:
-        ends: by time.monotonic(), when its call must be over; the executor fills it in for the first one of a call.
-        changes: it may change what the queue holds.
+        ends: the deadline of its call, by time.monotonic(). The executor sets it for the first request of a call.
+        changes: whether it may change the collection.
     """
 
     collection: str
@@ -87,7 +87,7 @@ class Find(_Request):
 
 @dataclass(slots=True)
 class Update(_Request):
-    """Find and update one document; the answer is it, as it was before or as it is `after`."""
+    """Find and update one document. The answer is the document before the change or, with `after`, after it."""
 
     changes: ClassVar[bool] = True
     filter: Filter
@@ -141,14 +141,14 @@ class Aggregate(_Request):
 Request: TypeAlias = FindOne | Find | Update | Insert | Delete | Aggregate
 Answer: TypeAlias = Document | list[Document] | Duplicate | bool | None
 Steps: TypeAlias = Program[Request, Answer, ResultT]
-"""A program of this backend, by what it returns."""
+"""A program of this backend. The parameter is the type of its result."""
 
 
 Arguments = ParamSpec("Arguments")
 
 
 class Timed(Protocol):
-    """A core; `ends` is when a start must be over, None afterwards."""
+    """A core. `ends` is the deadline for the start of a transport, and None after the start."""
 
     ends: float | None
 
@@ -159,7 +159,7 @@ TimedT = TypeVar("TimedT", bound=Timed)
 def one_call(
     method: Callable[Concatenate[TimedT, Arguments], Steps[ResultT]],
 ) -> Callable[Concatenate[TimedT, Arguments], Steps[ResultT]]:
-    """Let all requests of a call share one time limit, and let its error say whether it was carried out."""
+    """Give all requests of a call one deadline, and let its error say whether the call may have been carried out."""
 
     @wraps(method)
     def called(core: TimedT, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Steps[ResultT]:
@@ -178,7 +178,7 @@ def _together(program: Steps[ResultT], ends: float | None) -> Steps[ResultT]:
                 request = program.send(None)
                 continue
             request.ends = ends
-            counts = request.changes and request.collection != META  # a seq that was drawn in vain harms nobody
+            counts = request.changes and request.collection != META  # a seq that was drawn but not used does no harm
             try:
                 answer = yield request
             except Unanswered as failure:
@@ -196,15 +196,15 @@ def _together(program: Steps[ResultT], ends: float | None) -> Steps[ResultT]:
 
 
 def number(document: Document, field: str) -> int | None:
-    """Return a whole number of a document; None if it is missing, or something else since somebody changed it."""
+    """Return a whole number of a document; None if it is missing or was changed to another type by hand."""
     value = document.get(field)
-    if isinstance(value, float) and value.is_integer():  # the old shell writes all numbers like this
+    if isinstance(value, float) and value.is_integer():  # the old shell writes all numbers as floats
         return int(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def moment(document: Document, field: str) -> datetime | None:
-    """Return a time of a document; None if it is missing, or something else since somebody changed it."""
+    """Return a time of a document; None if it is missing or was changed to another type by hand."""
     value = document.get(field)
     return value if isinstance(value, datetime) else None
 
@@ -212,19 +212,19 @@ def moment(document: Document, field: str) -> datetime | None:
 def find_one(
     collection: str, filter_: Filter, sort: Sort | None = None, fields: tuple[str, ...] | None = None
 ) -> Steps[Document | None]:
-    """Return the first document that fits, None if there is none."""
+    """Return the first document that matches the filter, or None if there is none."""
     answer = yield FindOne(collection, filter_, sort, fields)
     return answer if isinstance(answer, dict) else None
 
 
 def find(collection: str, filter_: Filter, sort: Sort, limit: int) -> Steps[list[Document]]:
-    """Return the documents that fit, in an order."""
+    """Return the documents that match the filter, in the order of `sort`."""
     answer = yield Find(collection, filter_, sort, limit)
     return answer if isinstance(answer, list) else []
 
 
 def aggregate(collection: str, *stages: Filter) -> Steps[list[Document]]:
-    """Return what a pipeline makes of a collection."""
+    """Return the result of a pipeline."""
     answer = yield Aggregate(collection, stages)
     return answer if isinstance(answer, list) else []
 
@@ -232,26 +232,26 @@ def aggregate(collection: str, *stages: Filter) -> Steps[list[Document]]:
 def update(
     collection: str, filter_: Filter, change: Change, *, sort: Sort | None = None, after: bool = False
 ) -> Steps[Document | None]:
-    """Change the first document that fits; return it as it was before or is `after`, None if none fits."""
+    """Change the first document that matches; return it before or `after` the change, or None if none matches."""
     answer = yield Update(collection, filter_, change, sort, False, after)
     return answer if isinstance(answer, dict) else None
 
 
 def upsert(collection: str, filter_: Filter, change: Change) -> Steps[Document | None]:
-    """Change the document that fits and return it as it was before; add it and return None if none fits."""
+    """Change the document that matches and return it as it was before; if none matches, add it and return None."""
     while True:
         answer = yield Update(collection, filter_, change, upsert=True)
         if not isinstance(answer, Duplicate):
             return answer if isinstance(answer, dict) else None
-        # somebody else has added it at this moment: change that one
+        # another client has added it at the same time: change that document
 
 
 def insert(collection: str, document: Document) -> Steps[Duplicate | None]:
-    """Add a document; return what stood in the way, None if it was added."""
+    """Add a document; return the violated index, or None if the document was added."""
     answer = yield Insert(collection, document)
     return answer if isinstance(answer, Duplicate) else None
 
 
 def delete(collection: str, filter_: Filter) -> Steps[bool]:
-    """Delete the document that fits; return whether there was one."""
+    """Delete the document that matches the filter; return whether there was one."""
     return (yield Delete(collection, filter_)) is True
