@@ -1,4 +1,4 @@
-"""Exceptions that come out of a signal handler, such as the time limit of a job, must not be taken for a driver's."""
+"""Find exceptions that a signal handler has raised, such as the time limit of a job. They are no errors of drivers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def raised_by_handler(error: BaseException) -> BaseException | None:
-    """Return the exception that a signal handler raised and that became `error`, None if there was none.
+    """Return the exception that a signal handler raised and that led to `error`, or None if there was none.
 
-    A handler may raise what drivers raise as well, most often TimeoutError. Only the traceback tells them apart: it
-    leads through the handler. This takes some time, so ask it after a failure only.
+    A handler may raise the same classes as drivers, most often TimeoutError. Only the traceback shows the difference:
+    it contains the code of the handler. This takes some time, so call it only after a failure.
     """
     codes = frozenset(_codes())
     seen: set[int] = set()
@@ -36,8 +36,8 @@ def _codes() -> Iterator[CodeType]:
         while isinstance(handler, functools.partial):
             handler = handler.func
         if not callable(handler):
-            continue  # nobody's, or the system's own
-        called: Any = type(handler).__call__  # of an object of a class with this method
+            continue  # the default of the system, or ignored
+        called: Any = type(handler).__call__  # if the handler is an object of a class with this method
         for function in (handler, called):
             code = getattr(getattr(function, "__func__", function), "__code__", None)
             if isinstance(code, CodeType):

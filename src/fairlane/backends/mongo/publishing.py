@@ -114,7 +114,7 @@ class Publishing:
         return int(first["_id"])
 
     def put_in_line(self, message: Document, drawn: Document) -> Steps[Document | None]:
-        """Put a message's group in line if it is not there, and store `drawn`'s seq in it; return the group before that.
+        """Put a message's group in line if it is not there, and store `drawn`'s seq in it; return the group as before.
 
         The place of a group that becomes non-empty is the time of its message minus the queue's head start.
         """

@@ -58,7 +58,7 @@ def _left(deadline: float) -> float:
 
 
 class _InTime:
-    """A socket whose calls end at a moment. The driver sets a limit for each of the steps in which it connects."""
+    """A socket whose calls end at a deadline. The driver limits only each single step of connecting."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.socket = sock
