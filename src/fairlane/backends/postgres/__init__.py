@@ -47,8 +47,8 @@ MANIFEST = Manifest(
         transactional_publish=True,
         sql_views=True,
         differences={
-            5: "groups given back by two transactions within one microsecond go in either order",
-            7: "a group served again and again keeps old row versions until vacuum, which an open transaction delays",
+            5: "groups that two transactions nack within one microsecond are served in either order",
+            7: "a group that is often served keeps old row versions until vacuum, which an open transaction delays",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Where to connect: libpq's URLs and connection strings, and which connections can carry every text."""
+"""The address of a database: URLs and connection strings of libpq, and the check of encodings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENCODINGS = (
 
 
 def separated(url: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a URL as libpq reads it, and the options of Fairlane: of the keywords, else of the URL, else the defaults.
+    """Return a URL for libpq, and Fairlane's options: from the keywords, else from the URL, else the defaults.
 
     Raises:
         ConfigurationError: the URL or an option is wrong.
@@ -33,16 +33,16 @@ def separated(url: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that libpq cannot read. The text repeats no part of it: any part may be of the password.
+    """Refuse a URL that libpq cannot read. The message repeats no part of it, since any part may be the password.
 
     Raises:
-        ConfigurationError: naming what is usual.
+        ConfigurationError: the URL is wrong. The message shows the usual form.
     """
     try:
         parts = conninfo.conninfo_to_dict(url)
         for host in str(parts.get("host", "")).split(","):
-            if not host.startswith("/"):  # else the folder of a socket
-                host.encode("idna")  # as the look-up of names will
+            if not host.startswith("/"):  # otherwise it is the folder of a socket
+                host.encode("idna")  # the resolver encodes the name in the same way
     except (psycopg.Error, UnicodeError):
         parts = None
     if parts is None or "@" in str(parts.get("host", "")):
@@ -57,18 +57,18 @@ def check_url(url: str) -> None:
 
 
 def check_encoding(connection: psycopg.BaseConnection[Any]) -> None:
-    """Refuse a connection that cannot carry every text: its first message with another character would block claims.
+    """Refuse a connection with another encoding than UTF8. A message with a character outside of it would block claims.
 
     Raises:
-        ConfigurationError: the client's encoding, or that of the database, is not UTF8.
+        ConfigurationError: the encoding of the client or of the database is not UTF8.
     """
-    for who, remedy in _ENCODINGS:
-        found = connection.pgconn.parameter_status(who)
+    for parameter, remedy in _ENCODINGS:
+        found = connection.pgconn.parameter_status(parameter)
         if found not in (b"UTF8", None):
-            raise ConfigurationError(f"the {who.decode()} of this connection is {found.decode()}: {remedy}")
+            raise ConfigurationError(f"the {parameter.decode()} of this connection is {found.decode()}: {remedy}")
 
 
 def host_in(parameters: str) -> str:
-    """Return where connection parameters point, for messages."""
+    """Return host and port of connection parameters, for messages."""
     parts = conninfo.conninfo_to_dict(parameters)
     return f"{parts.get('host') or parts.get('hostaddr') or 'localhost'}:{parts.get('port') or 5432}"

@@ -1,4 +1,4 @@
-"""Connections that are opened here: how a call gets one, and gives it back."""
+"""Run calls on the connections of a pool: wait for a connection, check an idle one, and return it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from fairlane.backends.shared import forks
 from fairlane.backends.stored import Rows
 
 PING_AFTER = 30.0
-"""Seconds without use after which a connection is tried before a call relies on it: a firewall forgets in silence."""
+"""Idle seconds after which a connection is checked before a call uses it, since a firewall may have dropped it."""
 
 PING_TIMEOUT = 5.0
-"""Seconds for the answer to that."""
+"""Seconds to wait for the answer to this check."""
 
 PING = "select 1"
 
 
 LEAST = 1.0
-"""Seconds that a call may take even when the time to start is over: else its error would not say what is wrong."""
+"""Minimum seconds for a call at the start of a transport. With less time its error would not name the cause."""
 
 
 class Limit:
-    """How long calls may take: each so many seconds, and all of them until a common end while a transport starts."""
+    """The time limit of calls: seconds for each call, and a common deadline while a transport starts."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end = inf
 
     def deadline(self, now: float) -> float:
-        """Return until when a call may take that begins now, by time.monotonic()."""
+        """Return the deadline of a call that begins now, by time.monotonic()."""
         return min(now + self._seconds, max(self._end, now + LEAST))
 
     @contextmanager
@@ -54,7 +54,7 @@ class Limit:
 
 
 class Source(Protocol):
-    """Runs one statement of blocking code on a connection, and returns all of its rows."""
+    """Runs one statement on a connection with blocking calls, and returns all its rows."""
 
     def run(self, text: str, arguments: Arguments) -> Rows: ...
     def within(self, seconds: float) -> AbstractContextManager[None]: ...
@@ -80,7 +80,7 @@ class _Thread(Waiter[OwnConnection]):
 
 
 class OwnPool(forks.ForkAware):
-    """Runs statements on connections of its own, as many threads as like at once."""
+    """Runs statements on its own connections. Any number of threads may use it at once."""
 
     def __init__(self, opening: Opening, most: int, timeout: float) -> None:
         self._opening = opening
@@ -90,11 +90,11 @@ class OwnPool(forks.ForkAware):
         forks.register(self)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement, which is a transaction of its own.
+        """Run one statement in its own transaction.
 
         Raises:
             NotSent: there was no connection.
-            NoAnswer: the time was over.
+            NoAnswer: there was no answer before the deadline.
         """
         pool, now = self._pool, time.monotonic()
         deadline = self._limit.deadline(now)
@@ -113,7 +113,7 @@ class OwnPool(forks.ForkAware):
     def _connection(
         self, pool: Pool[OwnConnection], connection: OwnConnection | None, deadline: float
     ) -> OwnConnection:
-        """Try a connection that has been at rest for long, and wait where there is none."""
+        """Check a connection that was idle for a long time. Wait for another one if it is broken or there is none."""
         while connection is None or not self._answers(pool, connection, deadline):
             connection = pool.take() or self._waited(pool, deadline)
         return connection
@@ -167,7 +167,7 @@ class OwnPool(forks.ForkAware):
         return left
 
     def close(self) -> None:
-        """Close the connections; those in use close when they come back."""
+        """Close the idle connections now, and those in use when they are returned."""
         self._pool.close()
 
 
@@ -180,7 +180,7 @@ class _Task(Waiter[OwnAsyncConnection]):
     def wake(self) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # its loop is closed
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
@@ -190,22 +190,22 @@ class _Task(Waiter[OwnAsyncConnection]):
 
 
 class AsyncOwnPool(forks.ForkAware):
-    """Runs statements on connections of its own, as many tasks as like at once, of any event loops."""
+    """Runs statements on its own connections. Any number of tasks of any event loops may use it at once."""
 
     def __init__(self, opening: Opening, most: int, timeout: float) -> None:
         self._opening = opening
         self._most = most
         self._limit = Limit(timeout)
         self._pool = Pool(most, self._begin)
-        self._tasks: set[asyncio.Task[OwnAsyncConnection]] = set()  # else nothing would hold them
+        self._tasks: set[asyncio.Task[OwnAsyncConnection]] = set()  # asyncio itself keeps only weak references
         forks.register(self)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement, which is a transaction of its own; a cancelled caller waits for nothing.
+        """Run one statement in its own transaction. A cancelled caller does not wait for the server.
 
         Raises:
             NotSent: there was no connection.
-            NoAnswer: the time was over.
+            NoAnswer: there was no answer before the deadline.
         """
         pool, now = self._pool, time.monotonic()
         deadline = self._limit.deadline(now)
@@ -224,7 +224,7 @@ class AsyncOwnPool(forks.ForkAware):
     async def _connection(
         self, pool: Pool[OwnAsyncConnection], connection: OwnAsyncConnection | None, deadline: float
     ) -> OwnAsyncConnection:
-        """Try a connection that has been at rest for long, and wait where there is none."""
+        """Check a connection that was idle for a long time. Wait for another one if it is broken or there is none."""
         while connection is None or not await self._answers(pool, connection, deadline):
             connection = pool.take() or await self._waited(pool, deadline)
         return connection
@@ -266,7 +266,7 @@ class AsyncOwnPool(forks.ForkAware):
 
     def _opened(self, pool: Pool[OwnAsyncConnection], task: asyncio.Task[OwnAsyncConnection]) -> None:
         self._tasks.discard(task)
-        if task.cancelled():  # its loop ends, and calls of other loops may wait
+        if task.cancelled():  # its loop ends, but calls of other loops may wait for this connection
             pool.not_opened(None)
         elif (error := task.exception()) is not None:
             pool.not_opened(error)
@@ -282,5 +282,5 @@ class AsyncOwnPool(forks.ForkAware):
         return left
 
     async def close(self) -> None:
-        """Close the connections; those in use close when they come back."""
+        """Close the idle connections now, and those in use when they are returned."""
         self._pool.close()

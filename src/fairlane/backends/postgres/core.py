@@ -1,4 +1,4 @@
-"""The programs of the Postgres backend: functions in the queue's schema, one round trip each."""
+"""The programs of the Postgres backend. Each calls a function of the queue's schema, in one round trip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEQUENCE_LAG = Operation("sequence_lag", ("missing",), looks=True)
 
 
 class PostgresCore(ProcedureCore):
-    """The functions of the queue's schema."""
+    """Calls the functions of the queue's schema."""
 
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(SEQUENCE_LAG)
@@ -24,7 +24,7 @@ class PostgresCore(ProcedureCore):
 
 @lru_cache(maxsize=256)
 def statements(queue: str) -> Mapping[Operation, str]:
-    """Return what is sent for each operation, with psycopg's placeholders."""
+    """Return the statement of each operation, with psycopg's placeholders."""
     path = "procedures/postgres/calls/{}.sql.j2"
     return MappingProxyType(
         {each: statement(path.format(each.name), queue=queue) for each in (*OPERATIONS, SEQUENCE_LAG)}

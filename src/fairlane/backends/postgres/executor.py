@@ -1,4 +1,4 @@
-"""How requests reach Postgres: the two executors, on connections of their own or of the application."""
+"""The two executors of the Postgres backend. They use their own connections or those of the application."""
 
 from __future__ import annotations
 
@@ -36,31 +36,32 @@ from fairlane.errors import ConfigurationError, QueueDamaged, SchemaNotReady
 from fairlane.urls import host_of
 
 TRIES = 5
-"""How often a claim is made that others keep from its end."""
+"""The number of tries for a claim that the server rolls back because of other transactions."""
 
 
 class _Requests:
-    """What the two executors share: the statement of a request, and what an error means for it."""
+    """The statements of requests, and the meaning of errors. Both executors use it."""
 
     def __init__(self, queue: str, host: str, joins: bool) -> None:
         self._queue = queue
         self._host = host
-        self._joins = joins  # the transactions of the application, which alone can repeat them
+        self._joins = joins  # calls are part of the application's transactions, which only the application can repeat
         self.texts = statements(queue)
 
     def repeats(self, error: psycopg.Error, request: Call, tries: int) -> bool:
-        """Tell whether to call again without a word. A claim is to wait for nobody, but what has just been updated
-        PostgreSQL locks without regard to `skip locked`; so two that passed over groups of open publishers may wait for
-        each other. One of them was given up then, and has changed nothing.
+        """Return whether to send a request again without raising the error.
+
+        Two claims may wait for each other although they use `skip locked`, since PostgreSQL waits for the lock of a row
+        that was just updated. Then the server rolls back one of them, which has changed nothing.
         """
-        if error.sqlstate == IDLE_FOR_TOO_LONG:  # said to who has asked nothing yet, so nothing was carried out
+        if error.sqlstate == IDLE_FOR_TOO_LONG:  # the session ended before the request, so nothing was carried out
             return tries < TRIES and not self._joins
-        if request.operation is REVISION:  # a queue that is being removed looks like a damaged one for a moment
+        if request.operation is REVISION:  # a queue that is just being removed looks like a damaged one
             return tries == 1 and not self._joins and error.sqlstate == NO_TABLE
         return request.operation is CLAIM and tries < TRIES and not self._joins and error.sqlstate in UNDONE
 
     def answer(self, error: psycopg.Error, request: Call, *, sent: bool = True) -> Rows:
-        """Return the answer that an error amounts to, or raise what to raise in its place."""
+        """Return the rows that an error means, or raise another error for it."""
         if lost_lease(error, request.operation):
             raise LeaseGone() from error
         if error.sqlstate == NO_TABLE and request.operation is REVISION:
@@ -82,19 +83,19 @@ class _Requests:
 
 
 def _own(url: str, keywords: dict[str, Any]) -> tuple[Opening, int, float]:
-    """Return how to open connections, how many at most, and how long a call may take."""
+    """Return how to open connections, their maximum number, and the seconds that a call may take."""
     rest, options = separated(url, keywords)
     return Opening.at(rest, options), options["max_connections"], options["timeout"]
 
 
 def _timeout(keywords: dict[str, Any]) -> float:
-    """Return how long a call on the application's own pool or connection may take."""
+    """Return the seconds that a call on the application's pool or connection may take."""
     timeout: float = read_options("postgres", OPTIONS, None, keywords)["timeout"]
     return timeout
 
 
 class PostgresExecutor:
-    """Carries requests to Postgres with blocking calls."""
+    """Sends requests to Postgres with blocking calls."""
 
     def __init__(self, source: Source, queue: str, host: str, *, joins: bool = False) -> None:
         self._source = source
@@ -102,12 +103,12 @@ class PostgresExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Open connections; `options.py` says which options there are."""
+        """Connect to the database at a URL; `options.OPTIONS` documents the options."""
         return cls(OwnPool(*_own(url, options)), queue, host_of(url))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use a `psycopg_pool.ConnectionPool` of the application, or join the transactions of a connection."""
+        """Use the application's `psycopg_pool.ConnectionPool`, or its connection with its transactions."""
         timeout = _timeout(options)
         if isinstance(client, psycopg_pool.ConnectionPool):
             return cls(GivenPool(client, timeout), queue, _pool_host(client))
@@ -133,12 +134,12 @@ class PostgresExecutor:
         return self._source.within(seconds)
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the connections that this executor opened."""
         self._source.close()
 
 
 class AsyncPostgresExecutor:
-    """Carries requests to Postgres with awaited calls."""
+    """Sends requests to Postgres with awaited calls."""
 
     def __init__(self, source: AsyncSource, queue: str, host: str, *, joins: bool = False) -> None:
         self._source = source
@@ -146,12 +147,12 @@ class AsyncPostgresExecutor:
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Open connections; `options.py` says which options there are."""
+        """Connect to the database at a URL; `options.OPTIONS` documents the options."""
         return cls(AsyncOwnPool(*_own(url, options)), queue, host_of(url))
 
     @classmethod
     def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
-        """Use a `psycopg_pool.AsyncConnectionPool` of the application, or join the transactions of a connection."""
+        """Use the application's `psycopg_pool.AsyncConnectionPool`, or its connection with its transactions."""
         timeout = _timeout(options)
         if isinstance(client, psycopg_pool.AsyncConnectionPool):
             return cls(AsyncGivenPool(client, timeout), queue, _pool_host(client))
@@ -177,17 +178,17 @@ class AsyncPostgresExecutor:
         return self._source.within(seconds)
 
     async def close(self) -> None:
-        """Close what was opened here."""
+        """Close the connections that this executor opened."""
         await self._source.close()
 
 
 def _pool_host(pool: Any) -> str:
-    return host_in(pool.conninfo) if isinstance(pool.conninfo, str) else "the given pool"
+    return host_in(pool.conninfo) if isinstance(pool.conninfo, str) else "the application's pool"
 
 
 def _host(connection: psycopg.BaseConnection[Any]) -> str:
-    return f"{connection.info.host}:{connection.info.port}" if not connection.closed else "the given connection"
+    return f"{connection.info.host}:{connection.info.port}" if not connection.closed else "the application's connection"
 
 
 def _unfit(client: Any, wanted: str) -> ConfigurationError:
-    return ConfigurationError(f"postgres takes {wanted} here, not {type(client).__name__}")
+    return ConfigurationError(f"postgres needs {wanted} here, not {type(client).__name__}")

@@ -1,4 +1,4 @@
-"""Pools and connections of the application. They stay open, and pools get their connections back as they were."""
+"""The application's own pools and connections. They stay open. A pool gets its connections back with their settings."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OWN = "a pool or connection of its own"
 PID = "select pg_backend_pid() as pid"
 
 _prepares: MutableMapping[psycopg.BaseConnection[Any], bool | None] = WeakKeyDictionary()
-"""What `prepare` is for each connection: False behind a pooler, else None, which leaves it to the connection."""
+"""The argument `prepare` for each connection: False behind a pooler, else None, so that the connection decides."""
 
 
 class _Timed(psycopg.Cursor[Row]):
-    """A cursor with rows by name, whatever rows the application likes to get, that waits for a bounded time."""
+    """A cursor that waits until a deadline. Its rows have names, whatever row_factory the application uses."""
 
     deadline: float
 
@@ -50,7 +50,7 @@ class _AsyncTimed(psycopg.AsyncCursor[Row]):
 
 
 def rows_of(connection: Connection, text: str, arguments: Arguments, deadline: float) -> Rows:
-    """Run one statement until a time. A connection that does not answer is closed: nobody can use it any more."""
+    """Run one statement with a deadline. A connection without an answer is closed, since it cannot be used again."""
     check_encoding(connection)
     cursor = _Timed(connection, row_factory=dict_row)
     cursor.deadline = deadline
@@ -81,12 +81,12 @@ async def async_rows_of(connection: AsyncConnection, text: str, arguments: Argum
 
 
 def _may_prepare(connection: psycopg.BaseConnection[Any], found: Rows) -> bool | None:
-    """Return what `prepare` is to be; see `sessions.learn` for poolers."""
+    """Return the argument `prepare`; see `learn` in `sessions.py` for poolers."""
     return None if found[0]["pid"] == connection.pgconn.backend_pid else False
 
 
 class GivenConnection:
-    """One connection of the application: what is done here becomes part of its transaction."""
+    """The application's connection. Operations are part of its transaction."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
         self._connection = connection
@@ -107,7 +107,7 @@ class GivenConnection:
 
 
 class GivenPool:
-    """The application's pool. One that is opened only after a fork may be handed in before it."""
+    """The application's pool. A transport may be made from it before a fork if the pool is opened after the fork."""
 
     def __init__(self, pool: Pool, timeout: float) -> None:
         self._pool = pool
@@ -115,7 +115,7 @@ class GivenPool:
         self._process = forks.OwnerProcess("postgres", OWN)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement, in autocommit mode: BEGIN and COMMIT would be two round trips more."""
+        """Run one statement in autocommit mode, since BEGIN and COMMIT would need two more round trips."""
         self._process.check()
         deadline = self._limit.deadline(time.monotonic())
         connection = self._alive(deadline)
@@ -135,7 +135,7 @@ class GivenPool:
         return self._limit.within(seconds)
 
     def _alive(self, deadline: float) -> Connection:
-        """Borrow a connection. One whose session has ended meanwhile goes back: the pool replaces it."""
+        """Take a connection from the pool. If its session has ended, return it, so that the pool replaces it."""
         while True:
             connection: Connection = self._pool.getconn(min(deadline - time.monotonic(), self._pool.timeout))
             if not is_over(connection.pgconn):
@@ -148,7 +148,7 @@ class GivenPool:
 
 
 class AsyncGivenConnection:
-    """One connection of the application, for asyncio."""
+    """The application's connection, for asyncio."""
 
     def __init__(self, connection: AsyncConnection, timeout: float) -> None:
         self._connection = connection
@@ -177,7 +177,7 @@ class AsyncGivenPool:
         self._process = forks.OwnerProcess("postgres", OWN)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
-        """Run one statement; the connection is given back also when the caller is cancelled."""
+        """Run one statement. The connection is returned to the pool also if the caller is cancelled."""
         self._process.check()
         return await _at_once(self._run(text, arguments))
 
@@ -215,13 +215,13 @@ class AsyncGivenPool:
 
 
 _ending: set[asyncio.Task[Any]] = set()
-"""Calls whose callers were cancelled; nothing else would hold them."""
+"""Calls whose callers were cancelled. asyncio itself keeps only weak references to tasks."""
 
 
 async def _at_once(call: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Await a call, and let a cancelled caller go at once.
+    """Await a call. If the caller is cancelled, it continues at once.
 
-    The driver asks the server to give the call up, and waits for that up to ten seconds; it does so without the caller.
+    The driver then asks the server to cancel the call, and waits for that up to ten seconds, without the caller.
     """
     task = asyncio.ensure_future(call)
     try:
@@ -237,4 +237,4 @@ async def _at_once(call: Coroutine[Any, Any, ResultT]) -> ResultT:
 def _ended(task: asyncio.Task[Any]) -> None:
     _ending.discard(task)
     if not task.cancelled():
-        task.exception()  # else asyncio would print that nobody has asked for it
+        task.exception()  # marks it as retrieved: otherwise asyncio logs it

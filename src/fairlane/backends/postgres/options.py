@@ -8,11 +8,11 @@ from fairlane.backends.manifest import Option
 from fairlane.backends.shared.options import count, optional, seconds
 
 TIMEOUT = 30.0
-"""Seconds that a call may take, unless the application says otherwise."""
+"""Seconds that a call may take by default."""
 
 
 class PostgresOptions(TypedDict, total=False):
-    """What `PostgresTransport.from_url` takes besides, and the query of a URL. `OPTIONS` says what each is for."""
+    """The options of `PostgresTransport.from_url` and of the query of a URL. `OPTIONS` documents them."""
 
     max_connections: int
     timeout: float
@@ -24,8 +24,8 @@ OPTIONS = (
         "max_connections",
         count(1),
         default=10,
-        doc="The most connections at once; calls beyond that wait for one. They are opened one by one, only when all "
-        "others are in use. One that is thrown away while the server is still at work does not count any more.",
+        doc="The largest number of connections; more calls wait for a free one. Connections are opened one by one, "
+        "only when all others are in use. A connection that is closed during a call does not count any more.",
     ),
     Option(
         "timeout",
@@ -33,14 +33,14 @@ OPTIONS = (
         default=TIMEOUT,
         unit="seconds",
         for_client=True,
-        doc="How long a call may take in all: the wait for a free connection, and for the server's answer.",
+        doc="How long a call may take in total: waiting for a free connection and for the server's answer.",
     ),
     Option(
         "prepare_threshold",
         optional(count(0)),
         default=5,
         unit="calls",
-        doc="After how many calls the server prepares a statement; `none` never prepares. Behind a pooler, which is "
-        "noticed, nothing is prepared whatever this says.",
+        doc="After how many calls the server prepares a statement; with `none` never. Fairlane detects poolers. Behind "
+        "a pooler nothing is prepared, whatever the value is.",
     ),
 )

@@ -1,8 +1,8 @@
-"""How many connections there are, who waits for one, and what becomes of broken ones. Nothing here waits or sends.
+"""The pool: it counts connections, has the list of waiting calls, and removes broken connections. It never waits.
 
-Taking a connection and giving it back is one step each of a list, without a lock, which costs a call next to nothing.
-Only calls that find none look further. Another connection is opened only then, one at a time, and beside the callers:
-so a server that lets nobody in does not hold up a call that gets the connection of another one.
+To take or return a connection is a single list operation without a lock, which takes almost no time. Only a call that
+finds no idle connection does more. Only then another connection is opened, one at a time, and not by the calls
+themselves. So a server that accepts no new connection does not delay a call that gets a returned one.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from fairlane.backends.postgres.sessions import OwnAsyncConnection, OwnConnectio
 from fairlane.errors import TransportClosed
 
 IDLE_SECONDS = 600.0
-"""Seconds without use after which a connection is closed."""
+"""Idle seconds after which a connection is closed."""
 
 PAUSE = 1.0
-"""Seconds until a server that refused another connection is asked for one again."""
+"""Seconds before another connection is opened after the server has refused one."""
 
 LOST_AFTER = 120.0
-"""Seconds after which nobody waits any more for a connection that is being opened: its event loop may be gone."""
+"""Seconds after which an unfinished opening is ignored, since its event loop may have ended."""
 
 ConnectionT = TypeVar("ConnectionT", OwnConnection, OwnAsyncConnection)
 
 
 class Waiter(Generic[ConnectionT]):
-    """A call that waits for a connection. It is woken with a connection, with an error, or to look again."""
+    """A call that waits for a connection. It is woken with a connection, with an error, or to try again."""
 
     def __init__(self) -> None:
         self.connection: ConnectionT | None = None
         self.error: BaseException | None = None
 
     def wake(self) -> bool:
-        """Let it go on; False if it cannot any more."""
+        """Wake the call; return False if that is not possible any more."""
         raise NotImplementedError
 
     def outcome(self) -> ConnectionT | None:
-        """Return the connection, None to look again.
+        """Return the connection, or None to try again.
 
         Raises:
-            BaseException: why there will be none.
+            BaseException: the reason why there is no connection.
         """
         connection, self.connection = self.connection, None
         if connection is None and self.error is not None:
@@ -58,11 +58,11 @@ class Waiter(Generic[ConnectionT]):
 
 
 class Pool(Generic[ConnectionT]):
-    """The connections of one transport, shared by its threads or event loops.
+    """The connections of one transport. Its threads or event loops share them.
 
     Args:
-        most: how many there may be.
-        begin: begins to open a connection, without waiting for it; ends in a call of `opened` or `not_opened`.
+        most: the largest number of connections.
+        begin: begins to open a connection, without waiting for it. Later it calls `opened` or `not_opened`.
     """
 
     def __init__(self, most: int, begin: Callable[[Pool[ConnectionT]], None]) -> None:
@@ -71,7 +71,7 @@ class Pool(Generic[ConnectionT]):
         self._lock = threading.Lock()
         self._idle: list[ConnectionT] = []
         self._waiters: deque[Waiter[ConnectionT]] = deque()
-        self._open: WeakSet[ConnectionT] = WeakSet()  # weak: one that is lost by an interrupt does not count for ever
+        self._open: WeakSet[ConnectionT] = WeakSet()  # weak, since an interrupted call may lose its connection
         self._opening = False
         self._began_at = 0.0
         self._failure: BaseException | None = None
@@ -80,7 +80,7 @@ class Pool(Generic[ConnectionT]):
         self._closed = False
 
     def take(self) -> ConnectionT | None:
-        """Return a connection that nobody uses. Those that the server has closed meanwhile are thrown away."""
+        """Return an idle connection, or None. Connections that the server has closed are removed."""
         while True:
             try:
                 connection = self._idle.pop()
@@ -95,17 +95,17 @@ class Pool(Generic[ConnectionT]):
             self.drop(connection)
 
     def give(self, connection: ConnectionT) -> None:
-        """Take a connection back."""
+        """Return a connection to the pool."""
         now = connection.used_at = time.monotonic()
         self._idle.append(connection)
         if self._waiters or self._closed or now - self._trimmed_at > IDLE_SECONDS:
             self.settle()
 
     def join(self, waiter: Waiter[ConnectionT]) -> None:
-        """Let a call wait.
+        """Add a call to the waiting ones.
 
         Raises:
-            TransportClosed: in vain.
+            TransportClosed: the pool is closed.
         """
         if self._closed:
             raise TransportClosed()
@@ -113,14 +113,14 @@ class Pool(Generic[ConnectionT]):
         self.settle()
 
     def leave(self, waiter: Waiter[ConnectionT]) -> None:
-        """End the waiting of a call. A connection that it has not taken goes to somebody else."""
+        """Remove a call from the waiting ones. A connection that it has not taken is returned to the pool."""
         with self._lock, suppress(ValueError):
             self._waiters.remove(waiter)
         if waiter.connection is not None:
             self.give(waiter.connection)
 
     def opened(self, connection: ConnectionT) -> None:
-        """Take in a new connection."""
+        """Add a new connection."""
         with self._lock:
             self._open.add(connection)
             self._opening = False
@@ -128,19 +128,19 @@ class Pool(Generic[ConnectionT]):
         self.give(connection)
 
     def not_opened(self, error: BaseException | None) -> None:
-        """Note that there is no new connection; None: whoever was to open it was stopped, so another call has to."""
+        """Record that opening a connection failed. None means that it was cancelled, so another call must try."""
         with self._lock:
             self._opening = False
             if error is not None:
                 self._failure, self._failed_at = error, time.monotonic()
-            # while others have connections, one will be given back
+            # if there are other connections, the waiting calls get one that is returned
             while self._waiters and (not self._open or error is None):
                 waiter = self._waiters.popleft()
                 waiter.error = error
                 waiter.wake()
 
     def drop(self, connection: ConnectionT, *, at_work: bool = False) -> None:
-        """Throw a connection away; `at_work` says that the server may still be busy with a call."""
+        """Remove and close a connection; `at_work` means that the server may still carry out a call."""
         if at_work:
             connection.abandon()
         else:
@@ -150,9 +150,9 @@ class Pool(Generic[ConnectionT]):
         self.settle()
 
     def failed(self, connection: ConnectionT, error: BaseException) -> None:
-        """Take a connection back after an error.
+        """Return a connection to the pool after an error, or remove it.
 
-        A server that went away took all connections with it, so those at rest go too.
+        If the connection is broken, the server has probably ended all connections, so all idle ones are removed.
         """
         if connection.pgconn.status != ConnStatus.OK or (isinstance(error, psycopg.Error) and broken(error)):
             with suppress(IndexError):
@@ -165,25 +165,25 @@ class Pool(Generic[ConnectionT]):
             self.drop(connection, at_work=True)
 
     def why_none(self) -> NoConnection:
-        """Say why a call got no connection in time."""
+        """Return the error for a call that got no connection in time."""
         in_use = len(self._open)
         if in_use == 0:
-            why = "the server, or a pooler before it, does not let anybody in"
+            reason = "the server or a pooler accepts no connection"
         elif self._failure is not None:
-            why = f"{in_use} are in use, and the server refuses another one: {self._failure}"
+            reason = f"{in_use} are in use, and the server refuses another one: {self._failure}"
         elif self._opening:
-            why = f"{in_use} are in use, and the server, or a pooler before it, has no other one to give"
+            reason = f"{in_use} are in use, and the server or a pooler gives no other one"
         else:
-            why = f"all {in_use} are in use"
-        return NoConnection(f"no connection became free in time: {why}")
+            reason = f"all {in_use} are in use"
+        return NoConnection(f"no connection became free in time: {reason}")
 
     def close(self) -> None:
-        """Close the connections; those in use close when they come back."""
+        """Close the idle connections now, and those in use when they are returned."""
         self._closed = True
         self.settle()
 
     def settle(self) -> None:
-        """Give the connections at rest to those who wait, and open another one if that is not enough."""
+        """Give idle connections to waiting calls, and open another connection if there are too few."""
         with self._lock:
             if self._closed:
                 self._end()
@@ -204,7 +204,7 @@ class Pool(Generic[ConnectionT]):
         self._begin(self)
 
     def _oldest(self) -> ConnectionT | None:
-        """Take out what has been at rest longest. Others may take connections at the same time."""
+        """Take the connection that was idle longest. Other threads may take connections at the same time."""
         try:
             return self._idle.pop(0)
         except IndexError:
@@ -220,7 +220,7 @@ class Pool(Generic[ConnectionT]):
             waiter.wake()
 
     def _trim(self) -> None:
-        """Close what nobody has used for long."""
+        """Close connections that were idle for too long."""
         now = time.monotonic()
         if now - self._trimmed_at <= IDLE_SECONDS:
             return

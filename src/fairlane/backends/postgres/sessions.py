@@ -1,4 +1,4 @@
-"""One connection to Postgres: how it is opened, what is found out about it, and until when it waits for an answer."""
+"""One connection to Postgres: open it, detect a pooler, and limit the wait for an answer."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ ResultT = TypeVar("ResultT")
 WaitT = TypeVar("WaitT")
 
 CONNECT_TIMEOUT = 10
-"""Seconds for one attempt to connect, unless the URL says otherwise."""
+"""Seconds for one attempt to connect, unless the URL has its own value."""
 
 LIFETIME = 3600.0
-"""Seconds after which a connection is opened anew: names may mean other servers by then, and sessions grow."""
+"""Seconds after which a connection is replaced: its host may have a new address, and sessions use more memory."""
 
 CANCEL_TIMEOUT = 5.0
-"""Seconds for asking the server to give up a call that nobody waits for any more."""
+"""Seconds for the request that cancels an abandoned call."""
 
 LOOK_INTERVAL = 0.1
-"""Seconds between two looks at the time while an answer is waited for."""
+"""Seconds between two checks of the deadline while a call waits for its answer."""
 
 PROBE = "select pg_backend_pid() as pid, current_setting('default_transaction_isolation') as isolation"
 LESS_STRICT = "set default_transaction_isolation = 'read committed'"
@@ -50,12 +50,12 @@ BEGIN, COMMIT, ROLLBACK = "begin isolation level read committed", "commit", "rol
 
 
 def until(steps: Generator[WaitT, Any, ResultT], deadline: float) -> Generator[WaitT, Any, ResultT]:
-    """Go through the steps of psycopg until a time by time.monotonic().
+    """Run the steps of a generator of psycopg until a deadline by time.monotonic().
 
-    Whoever drives it sends a false value every LOOK_INTERVAL while nothing comes.
+    The function that drives it sends a false value every LOOK_INTERVAL seconds while no data arrive.
 
     Raises:
-        NoAnswer: the time is over.
+        NoAnswer: there was no answer before the deadline.
     """
     try:
         wanted = next(steps)
@@ -70,7 +70,7 @@ def until(steps: Generator[WaitT, Any, ResultT], deadline: float) -> Generator[W
 
 
 def polled(pgconn: PGconn) -> select.poll | None:
-    """Return what tells whether something has come; None on Windows."""
+    """Return an object that shows whether data have arrived; None on Windows."""
     if sys.platform == "win32":
         return None
     made = select.poll()
@@ -79,17 +79,17 @@ def polled(pgconn: PGconn) -> select.poll | None:
 
 
 def readable(pgconn: PGconn) -> bool:
-    """Tell whether something has come that nobody has read."""
+    """Return whether data have arrived that were not read yet."""
     poll = polled(pgconn)
     return bool(select.select([pgconn.socket], [], [], 0)[0] if poll is None else poll.poll(0))
 
 
 def is_over(pgconn: PGconn) -> bool:
-    """Tell whether the server has ended the session meanwhile. A notice or a notification may come at any time."""
+    """Return whether the server has ended the session. Data alone do not show it, since notices may arrive any time."""
     try:
         if readable(pgconn):
-            pgconn.consume_input()  # what the server said last
-            pgconn.consume_input()  # the end
+            pgconn.consume_input()  # the last message of the server
+            pgconn.consume_input()  # the end of the connection
     except psycopg.Error:
         return True
     return pgconn.status != ConnStatus.OK
@@ -97,13 +97,13 @@ def is_over(pgconn: PGconn) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How connections are opened.
+    """The parameters for opening connections.
 
     Attributes:
-        url: of libpq, without the options that are Fairlane's.
-        timeout: seconds for the first question to the server.
-        prepare_threshold: the option of this name, for connections without a pooler.
-        arguments: of `psycopg.connect`.
+        url: the URL for libpq, without Fairlane's options.
+        timeout: seconds for the first statement.
+        prepare_threshold: the option with this name, for connections without a pooler.
+        arguments: keyword arguments of `psycopg.connect`.
     """
 
     url: str
@@ -113,22 +113,22 @@ class Opening:
 
     @classmethod
     def at(cls, url: str, options: Mapping[str, Any]) -> Opening:
-        """Return how to open connections at a URL, with the options that `options.py` lists."""
-        given = conninfo.conninfo_to_dict(url)
+        """Return the parameters for a URL and the options of `options.py`."""
+        in_url = conninfo.conninfo_to_dict(url)
         defaults = {"connect_timeout": CONNECT_TIMEOUT, "fallback_application_name": "fairlane"}
-        arguments: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
+        arguments: dict[str, Any] = {name: value for name, value in defaults.items() if name not in in_url}
         arguments |= {"autocommit": True, "prepare_threshold": None}
-        arguments["client_encoding"] = "UTF8"  # another one, wherever it is set, could not hold every event
+        arguments["client_encoding"] = "UTF8"  # any other encoding could not represent every event
         return cls(url, options["timeout"], options["prepare_threshold"], arguments)
 
 
 class _Session:
-    """What is known of a connection that was opened here.
+    """The state of a connection that Fairlane opened.
 
     Attributes:
-        deadline: by time.monotonic(): how long it waits for an answer.
-        used_at: by time.monotonic(): when the last answer came.
-        in_transactions: each call needs a transaction that says its isolation level.
+        deadline: the end of the wait for an answer, by time.monotonic().
+        used_at: the time of the last answer, by time.monotonic().
+        in_transactions: whether each call needs an explicit transaction with its isolation level.
     """
 
     pgconn: PGconn
@@ -143,11 +143,11 @@ class _Session:
         return time.monotonic()
 
     def learn(self, found: Row, threshold: int | None) -> bool:
-        """Take in the answer to PROBE, and what to prepare; True: tell the server to be less strict.
+        """Read the answer to PROBE; return whether the session needs a less strict isolation level.
 
-        A pooler hands out keys of its own for cancelling, so the pid of the handshake is not that of the server
-        process. Behind one, nothing may be prepared and no setting of the session be changed: the next transaction may
-        run in another server process, and another client's in this one.
+        A pooler has its own keys for cancelling, so the pid of the handshake is not the pid of the server process.
+        Behind a pooler, nothing may be prepared, and no setting of the session may be changed. The next transaction may
+        run in another server process, and that of another client in this one.
         """
         strict: bool = found["isolation"] != "read committed"
         if found["pid"] != self.pgconn.backend_pid:
@@ -159,13 +159,13 @@ class _Session:
     def name_statements(self) -> None:
         """Give prepared statements names that no other client has.
 
-        psycopg counts them from 0 in every connection. Should a pooler that did not show itself run a call in the
-        session of another client, the name is not known there: an error, and not the statement of somebody else.
+        psycopg numbers them from 0 in every connection. If an undetected pooler runs a call in the session of another
+        client, that session does not know the name. So the call fails, and does not run another client's statement.
         """
         self._prepared._prepared_idx = secrets.randbits(62)
 
     def is_fit(self) -> bool:
-        """Tell whether it can be used again. A server that ends a session says so, or closes; both can be read."""
+        """Return whether it can be used again. A server that ends a session sends data or closes the connection."""
         return not self._readable() and time.monotonic() - self.opened_at < LIFETIME
 
     def _readable(self) -> bool:
@@ -181,10 +181,10 @@ class _Session:
         return self.pgconn.transaction_status == TransactionStatus.IDLE
 
     def abandon(self) -> None:
-        """Close it while the server may still be at work, which it is asked to give up; nobody waits for that."""
+        """Close it while the server may still carry out a call. A thread asks the server to cancel that call."""
         try:
             threading.Thread(target=self._cancel, name="fairlane-cancel", daemon=True).start()
-        except RuntimeError:  # the interpreter ends
+        except RuntimeError:  # no thread can start any more, since the interpreter ends
             self.pgconn.finish()
 
     def _cancel(self) -> None:
@@ -201,13 +201,14 @@ class _Session:
 
 
 class OwnConnection(_Session, psycopg.Connection[Any]):
-    """A connection that was opened here. It keeps one cursor, since a new one learns the columns of every answer anew,
-    which takes a third of a call.
+    """A connection that Fairlane opened.
+
+    It keeps one cursor, since a new cursor reads the columns of every answer again, which takes a third of a call.
     """
 
     @classmethod
     def opened(cls, opening: Opening) -> OwnConnection:
-        """Connect, and find out what is on the other side."""
+        """Connect, check the encoding, and detect a pooler."""
         made = cls.connect(opening.url, **opening.arguments)
         made.name_statements()
         try:
@@ -225,7 +226,7 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
         return psycopg.Cursor(self, row_factory=dict_row)
 
     def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
-        """Send one statement, which is a transaction of its own, and return its rows."""
+        """Run one statement in its own transaction, and return its rows."""
         if self.in_transactions:
             self.calls.execute(BEGIN)
             try:
@@ -238,21 +239,21 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
             return rows
         try:
             return self.calls.execute(text, arguments).fetchall()
-        except psycopg.errors.InvalidSqlStatementName:  # it ran elsewhere: there is a pooler, and nothing was done
+        except psycopg.errors.InvalidSqlStatementName:  # another session got it: there is a pooler; nothing was done
             self.prepare_threshold = None
             return self.calls.execute(text, arguments).fetchall()
 
     def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
-        """Wait until the deadline. After an interruption psycopg would wait for the server once more."""
+        """Wait until the deadline. psycopg's own method would wait for the server again after an interruption."""
         return waiting.wait(until(gen, self.deadline), self.pgconn.socket, interval)
 
 
 class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
-    """The same for asyncio. Nothing in it belongs to an event loop, so any may use it, one at a time."""
+    """The same for asyncio. It does not belong to an event loop: any loop may use it, one at a time."""
 
     @classmethod
     async def opened(cls, opening: Opening) -> OwnAsyncConnection:
-        """Connect, and find out what is on the other side."""
+        """Connect, check the encoding, and detect a pooler."""
         made = await cls.connect(opening.url, **opening.arguments)
         made.name_statements()
         try:
@@ -270,7 +271,7 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
         return psycopg.AsyncCursor(self, row_factory=dict_row)
 
     async def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
-        """Send one statement, which is a transaction of its own, and return its rows."""
+        """Run one statement in its own transaction, and return its rows."""
         if self.in_transactions:
             await self.calls.execute(BEGIN)
             try:
@@ -292,5 +293,5 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
         return await self.calls.fetchall()
 
     async def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
-        """Wait until the deadline. Cancelled, psycopg would wait for the server once more."""
+        """Wait until the deadline. psycopg's own method would wait for the server again after a cancellation."""
         return await waiting.wait_async(until(gen, self.deadline), self.pgconn.socket, interval)

@@ -1,4 +1,4 @@
-"""Migrations of Postgres: Alembic connects to it itself."""
+"""Migrations of Postgres. Alembic connects to it directly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.urls import host_of
 
 
 class PostgresTarget(SqlTarget):
-    """A queue in a schema of Postgres."""
+    """A queue in a schema of Postgres as the target of migrations."""
 
     dialect: ClassVar[str] = "postgresql"
     engine: ClassVar[str] = "postgresql+psycopg://"
@@ -53,7 +53,7 @@ class PostgresTarget(SqlTarget):
         )
 
     def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
-        """Return the grants to the roles that are chosen now or were before; see `roles.sql.j2`."""
+        """Return the grants for the chosen roles, or else the previous roles; see `roles.sql.j2`."""
         queue = self._choices.queue
         settings: dict[str, str | None] = {row[0]: row[1] for row in look(f"table {ident(queue)}.settings")}
         there = {name for (name,) in look("select rolname from pg_catalog.pg_roles")}

@@ -1,4 +1,4 @@
-"""The transports of the postgres backend."""
+"""The transports of the Postgres backend."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class PostgresTransport(Transport[T]):
-    """Queue in a PostgreSQL schema, through psycopg 3: built on a URL, a `psycopg_pool.ConnectionPool` or a connection.
+    """A queue in a PostgreSQL schema, with psycopg 3: made from a URL, a `psycopg_pool.ConnectionPool` or a connection.
 
-    On a connection of the application the operations join its transaction. As after any error in SQL, also after
-    `LeaseLost`, that can only be rolled back: put a call that may fail in a `with connection.transaction():` of its
-    own to go on with the rest.
+    With the application's connection, operations are part of its transaction. After an error of SQL, also after
+    `LeaseLost`, that transaction can only be rolled back. To continue it after such an error, put the call into its own
+    `with connection.transaction():`.
     """
 
     manifest = MANIFEST
@@ -48,13 +48,13 @@ class PostgresTransport(Transport[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[PostgresOptions],
     ) -> PostgresTransport[EventT]:
-        """Connect to the database at a URL of libpq: `postgresql://user:password@host:5432/database`.
+        """Use the database at a URL of libpq: `postgresql://user:password@host:5432/database`.
 
         See `Transport.from_url` for the other arguments and the errors.
 
         Args:
-            options: `PostgresOptions` names them, beside it `OPTIONS` documents them. They may stand in the query of
-                the URL as well, beside libpq's own.
+            options: see `PostgresOptions` and `OPTIONS` in `fairlane.backends.postgres.options`. The query of the URL
+                may contain them too, together with the options of libpq.
         """
         made: PostgresTransport[EventT] = super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
@@ -63,9 +63,9 @@ class PostgresTransport(Transport[T]):
 
 
 class AsyncPostgresTransport(AsyncTransport[T]):
-    """Queue in a PostgreSQL schema for asyncio: built on a URL, an `AsyncConnectionPool` or an `AsyncConnection`.
+    """A queue in a PostgreSQL schema for asyncio: made from a URL, an `AsyncConnectionPool` or an `AsyncConnection`.
 
-    What `PostgresTransport` says of transactions holds here too.
+    For transactions see `PostgresTransport`.
     """
 
     manifest = MANIFEST
@@ -90,7 +90,7 @@ class AsyncPostgresTransport(AsyncTransport[T]):
         startup_timeout: float = STARTUP_TIMEOUT,
         **options: Unpack[PostgresOptions],
     ) -> AsyncPostgresTransport[EventT]:
-        """Connect to the database at a URL; see `PostgresTransport.from_url`."""
+        """Use the database at a URL; see `PostgresTransport.from_url`."""
         made: AsyncPostgresTransport[EventT] = await super()._from_url(
             url, queue=queue, codec=codec, startup_timeout=startup_timeout, **options
         )
