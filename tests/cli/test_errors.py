@@ -69,7 +69,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("migrate --head-start -1", "head_start must be 0 to 86400 seconds, or always: '-1'"),
         ("migrate --head-start nan", "head_start must be 0 to 86400 seconds, or always: 'nan'"),
         ("migrate --head-start 86400.1", "head_start must be 0 to 86400 seconds, or always: '86400.1'"),
-        ("migrate --app-role app", "app_role is for postgres"),
+        ("migrate --app-role app", "app_role is an option of postgres"),
         ("demo --workers 1", "workers must be at least 2"),
         ("demo --queue fairlane --url sqlite:///queue.db", "name a new queue"),
     ],
