@@ -49,7 +49,10 @@ class TestCalls:
                 calls = [threads.submit(queue.publish, "g", number) for number in range(2)]
                 errors = [one_line(call.exception() or AssertionError()) for call in calls]
             other.execute("rollback")
-        assert any("all 1 are in use (nothing was changed); give the transport more" in error for error in errors)
+        assert any(
+            "all 1 are in use (nothing was changed); raise max_connections of the transport" in error
+            for error in errors
+        )
 
     def test_a_server_that_lets_nobody_write(self, database: Database) -> None:
         url = f"{database.url()}?options={quote('-c default_transaction_read_only=on')}"
