@@ -156,7 +156,7 @@ class Transport(Generic[T]):
         run(self._operations.nack(lease, delay), self._execute)
 
     def extend(self, lease: Lease[T], visibility: float) -> Lease[T]:
-        """Let the lease end `visibility` seconds from now and return it anew; the token stays.
+        """Let the lease end `visibility` seconds from now, and return the lease with its new end. Its token stays.
 
         Args:
             visibility: seconds, 0 < visibility <= 43,200.
@@ -285,7 +285,7 @@ class AsyncTransport(Generic[T]):
         await run_async(self._operations.nack(lease, delay), self._execute)
 
     async def extend(self, lease: Lease[T], visibility: float) -> Lease[T]:
-        """Let the lease end `visibility` seconds from now and return it anew; see `Transport.extend`."""
+        """Let the lease end `visibility` seconds from now, and return the new lease; see `Transport.extend`."""
         return await run_async(self._operations.extend(lease, visibility), self._execute)
 
     async def close(self) -> None:

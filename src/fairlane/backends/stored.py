@@ -156,7 +156,7 @@ class ProcedureCore(Core[Call, Rows]):
             self.queue,
             f"group {group_id!r} begins with message {seq!r}, which is not there; the group is "
             f"{'parked for an hour' if parked else 'leased, so that others are served'}: "
-            f"`fairlane migrate --queue {self.queue}` puts it right",
+            f"`fairlane migrate --queue {self.queue}` repairs it",
         )
 
     def ack(self, lease: Lease[Any]) -> Program[Call, Rows, Any]:

@@ -41,7 +41,7 @@ class SqlTarget(ABC):
     engine: ClassVar[str]
     """The URL of an SQLAlchemy engine, without an address: `open` makes the connections."""
 
-    mends: ClassVar[bool] = False
+    repairs: ClassVar[bool] = False
     """Whether there is a template `mended`, which repairs damage in a queue."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class LedgerTarget(ABC):
             stamp: only write the revision and ignore the scripts.
         """
 
-    def mend(self) -> None:  # noqa: B027 - most targets have nothing to repair
+    def repair(self) -> None:  # noqa: B027 - most targets have nothing to repair
         """Repair damage in a queue. Called after the last step of a migration, also if there was no step."""
 
     @abstractmethod

@@ -112,7 +112,7 @@ def _through_ledger(context: EnvironmentContext, settings: Settings, target: Led
         elif _mutates(context):
             with target.lock():
                 _ledger_online(context, settings, target)
-                target.mend()
+                target.repair()
         else:
             _ledger_online(context, settings, target)
     finally:

@@ -47,7 +47,7 @@ class Records:
         if self._removed:
             self._render("removed")
         elif repairs and self._is_there():
-            if self._target.mends:
+            if self._target.repairs:
                 self._render("mended")
             script = self._target.settled(self._look)
             if script is not None:

@@ -2,7 +2,7 @@
 
 A stream is a connection inside the server. libsql-client opens a new one for every request, which is dangerous with
 sqld 0.24. During a checkpoint, sqld may answer "busy" to a writer but keep its place in the queue for the write lock.
-Later it gives the lock to this writer. If the stream has gone by then, no stream can write until the server is
+Later it gives the lock to this writer. If the stream is closed by then, no stream can write until the server is
 restarted. So writes use streams that are kept: the next write of the stream takes the lock that it was given. For the
 same reason a write that was sent is never aborted. A caller may stop waiting, but the request is carried out to its
 end. There are only as many streams as the server can use; requests in them take half the time. Reads need no lock and

@@ -166,7 +166,7 @@ class MongoTarget(LedgerTarget):
         top = self._collection(MESSAGES).find_one(numbers, ("_id",), sort=[("_id", -1)])
         return Int64(top["_id"] if top else 0)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Repair what claims and publishes cannot repair: indexes, the queue's document, the priorities of groups."""
         with self._translated():
             found = self._meta.find_one({"_id": QUEUE})

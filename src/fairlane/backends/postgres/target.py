@@ -21,7 +21,7 @@ class PostgresTarget(SqlTarget):
 
     dialect: ClassVar[str] = "postgresql"
     engine: ClassVar[str] = "postgresql+psycopg://"
-    mends: ClassVar[bool] = True
+    repairs: ClassVar[bool] = True
 
     def __init__(self, url: str, choices: Choices) -> None:
         self._url = url

@@ -149,7 +149,7 @@ class RedisTarget(LedgerTarget):
             else:
                 self._client.hset(self._meta, "head_start", self._head_start)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Restore from the messages what was lost: the last seq, dedup ids, and each group's state and places."""
         with self._translated():
             if not self._repaired and self._client.hexists(self._meta, "revision"):

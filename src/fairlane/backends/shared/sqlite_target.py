@@ -139,7 +139,7 @@ class FamilyTarget(LedgerTarget):
             f"migrating from {self._at or 'base'} to {wanted or 'base'}: check the revision, and migrate again"
         )
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Repair data that were changed by hand, in one request, if a query finds any damage."""
         if self._at is None or not self._has_table(f"{self._queue}_settings"):
             return

@@ -25,7 +25,7 @@ class SqliteTarget(SqlTarget):
 
     dialect: ClassVar[str] = "sqlite"
     engine: ClassVar[str] = "sqlite://"
-    mends: ClassVar[bool] = True
+    repairs: ClassVar[bool] = True
 
     def __init__(self, url: str, choices: Choices) -> None:
         self._url = url
