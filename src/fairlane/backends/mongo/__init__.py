@@ -1,4 +1,4 @@
-"""The MongoDB backend: a code-only adapter of single-document operations."""
+"""The MongoDB backend. It has no stored operations: each step of a program changes a single document."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ MANIFEST = Manifest(
         transactional_publish=True,
         sql_views=True,
         differences={
-            5: "groups that two transactions nack within one microsecond are served in either order",
+            5: "groups that two transactions ack or nack in the same microsecond are served in either order",
             7: "a group that is often served keeps old row versions until vacuum, which an open transaction delays",
         },
     ),

@@ -1,4 +1,4 @@
-"""The Redis and Valkey backend: a function library for each queue, alone or as a cluster."""
+"""The Redis and Valkey backend, for single servers and clusters. Each queue has its own function library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQLite backend: one file, shared by the threads and processes of one machine."""
+"""The SQLite backend: a file for the threads and processes of one machine."""
 
 from __future__ import annotations
 
