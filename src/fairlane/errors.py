@@ -168,7 +168,7 @@ class BackendFull(BackendError):
 
 
 class QueueDamaged(FairlaneError):
-    """The stored data contradict each other. No message was changed. `reason` says what is wrong and how to repair it."""
+    """The stored data contradict each other. No message was changed. `reason` says what is wrong and the remedy."""
 
     def __init__(self, queue: str, reason: str) -> None:
         super().__init__(queue, reason)

@@ -51,7 +51,7 @@ def locate(url: str, options: dict[str, Any]) -> Location:
     if not name or name == ":memory:":
         raise ConfigurationError("an SQLite queue needs a file, sqlite:///queue.db; a queue in memory is memory://")
     if "\0" in name or name.endswith("/") or not _is_encodable(name):
-        raise ConfigurationError(f"the URL does not name a file: {name!r}")
+        raise ConfigurationError(f"the path of the URL is not the name of a file: {name!r}")
     return Location(Path(name).absolute(), **read_options("sqlite", OPTIONS, url, options))
 
 
