@@ -5,7 +5,6 @@ They check arguments and encode events before anything is sent. They ask once fo
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Generic
 
@@ -29,15 +28,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
         self._selective = type(core).check_arguments is not Core.check_arguments
 
     def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
-        """Ask for the revision of the queue. Repeat this while the server is not up, for at most `timeout` seconds.
-
-        With 0 there is one try, which may take as long as any other call.
-        """
-        self.core.ends = time.monotonic() + timeout if timeout > 0 else None
-        try:
-            yield from retried(self._check_ready, Within(timeout, STARTUP_PAUSES, BackendUnavailable))
-        finally:
-            self.core.ends = None
+        """Ask for the revision of the queue. Repeat this while the server is not up, for at most `timeout` seconds."""
+        yield from retried(self._check_ready, Within(timeout, STARTUP_PAUSES, BackendUnavailable))
 
     def _check_ready(self) -> Program[RequestT, AnswerT, None]:
         if not self._ready:

@@ -7,11 +7,13 @@ share `stored.ProcedureCore`. The other backends have programs of their own.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -52,18 +54,41 @@ class AsyncExecutor(Protocol[RequestT_contra, AnswerT_co]):
     async def close(self) -> None: ...
 
 
+LEAST = 1.0
+"""Minimum seconds for a call at the start of a transport. With less time its error would not name the cause."""
+
+
+class Limit:
+    """The time limit of calls: seconds for each call, and a common deadline while a transport starts."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = inf
+
+    def deadline(self, now: float) -> float:
+        """Return the deadline of a call that begins now, by time.monotonic()."""
+        return min(now + self._seconds, max(self._end, now + LEAST))
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """End the calls inside the context this many seconds after its beginning, but give each at least `LEAST`."""
+        self._end = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._end = inf
+
+
 @runtime_checkable
 class Limited(Protocol):
-    """An executor that can limit the time of its calls below the usual timeout."""
+    """An executor that limits the time of its calls. One that waits for no server need not do so."""
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """End the calls inside the context this many seconds after its beginning, but give each at least one second."""
-        ...
+    limit: Limit
 
 
 def starting(executor: object, seconds: float) -> AbstractContextManager[None]:
     """Limit the calls at the start of a transport to these seconds, if the executor can do so."""
-    return executor.within(seconds) if isinstance(executor, Limited) else nullcontext()
+    return executor.limit.within(seconds) if isinstance(executor, Limited) else nullcontext()
 
 
 class LeaseGone(Exception):
@@ -83,14 +108,7 @@ class Claimed(NamedTuple):
 
 
 class Core(ABC, Generic[RequestT, AnswerT]):
-    """The operations of a backend as programs. Arguments are checked already, and events are JSON text here.
-
-    Attributes:
-        ends: the deadline for the start of a transport, by time.monotonic(). None after the start: from then on the
-            backend's own timeout counts.
-    """
-
-    ends: float | None = None
+    """The operations of a backend as programs. Arguments are checked already, and events are JSON text here."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue

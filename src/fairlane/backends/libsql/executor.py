@@ -9,7 +9,6 @@ import concurrent.futures
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Self
 
@@ -42,6 +41,7 @@ class AsyncLibsqlExecutor(forks.ForkAware):
         given: GivenClient | None = None,
     ) -> None:
         self._wire = wire
+        self.limit = clock.limit
         self._clock = clock
         self._errors = errors
         self._given = given
@@ -90,10 +90,6 @@ class AsyncLibsqlExecutor(forks.ForkAware):
                 raise
         raise failure  # outside of the handler, since an error with the token must not become its context
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._clock.within(seconds)
-
     def after_fork_in_child(self) -> object:
         """Forget the parent's clients; see `forks`."""
         return None if self._own is None else self._own.forget()
@@ -118,6 +114,7 @@ class LibsqlExecutor(forks.ForkAware):
         given: GivenClientSync | None = None,
     ) -> None:
         self._wire = wire
+        self.limit = clock.limit
         self._clock = clock
         self._errors = errors
         self._given = given
@@ -181,10 +178,6 @@ class LibsqlExecutor(forks.ForkAware):
                     # threads may still be in a call
                     weakref.finalize(self, thread.end, self._inner.close, only_if_idle=True)
         return thread
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._clock.within(seconds)
 
     def after_fork_in_child(self) -> object:
         """Forget the parent's thread; see `forks`."""

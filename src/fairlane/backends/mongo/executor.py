@@ -15,6 +15,7 @@ from pymongo.command_cursor import CommandCursor
 from pymongo.errors import AutoReconnect, DuplicateKeyError, PyMongoError
 from pymongo.results import DeleteResult
 
+from fairlane.backends.base import Limit
 from fairlane.backends.mongo.address import AsyncClient, Client, database_of, hosts_of, make, shortest_timeout
 from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.options import OPTIONS
@@ -40,17 +41,17 @@ class _Executor(forks.ForkAware):
     def __init__(self, queue: str, host: str, timeout: float) -> None:
         self._queue = queue
         self._host = host
-        self._timeout = timeout
+        self.limit = Limit(timeout)
 
     def _name(self, request: Request) -> str:
         return f"{self._queue}_{request.collection}"
 
-    def _limit(self, request: Request) -> AbstractContextManager[Any]:
+    def _in_time(self, request: Request) -> AbstractContextManager[Any]:
         """Limit a request to the time that is left of its call."""
         now = time.monotonic()
         if request.ends is None:
-            request.ends = now + self._timeout
-        return pymongo.timeout(max(SHORTEST, min(request.ends - now, self._timeout)))
+            request.ends = self.limit.deadline(now)
+        return pymongo.timeout(max(SHORTEST, request.ends - now))
 
     def _known(self, error: PyMongoError, request: Request) -> Exception | None:
         return translate(error, self._host, f"{type(request).__name__.lower()} in {self._name(request)}")
@@ -96,7 +97,7 @@ class MongoExecutor(_Executor):
     def execute(self, request: Request) -> Answer:
         """Send one request and return its answer."""
         try:
-            with self._limit(request):
+            with self._in_time(request):
                 result = request.send(self._database[self._name(request)])
                 return _answer(result.to_list() if isinstance(result, CommandCursor) else result)
         except DuplicateKeyError as error:
@@ -154,7 +155,7 @@ class AsyncMongoExecutor(_Executor):
         """Send one request and return its answer."""
         here = await self._here()
         try:
-            with self._limit(request):
+            with self._in_time(request):
                 await here.wake()
                 result = request.send(here.database[self._name(request)])
                 if inspect.isawaitable(result):

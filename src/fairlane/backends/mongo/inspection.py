@@ -42,7 +42,6 @@ class Inspection:
     """The programs of `inspect`, a part of the core."""
 
     queue: str
-    ends: float | None
 
     def check_there(self) -> Steps[None]:
         """Check that the queue exists, since an empty queue looks like a removed one.

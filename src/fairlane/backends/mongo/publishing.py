@@ -45,7 +45,6 @@ class Publishing:
     """The programs that add messages and put groups in line, a part of the core."""
 
     queue: str
-    ends: float | None
 
     @one_call
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Steps[int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeAlias
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
@@ -147,28 +147,18 @@ Steps: TypeAlias = Program[Request, Answer, ResultT]
 Arguments = ParamSpec("Arguments")
 
 
-class Timed(Protocol):
-    """A core. `ends` is the deadline for the start of a transport, and None after the start."""
-
-    ends: float | None
-
-
-TimedT = TypeVar("TimedT", bound=Timed)
-
-
-def one_call(
-    method: Callable[Concatenate[TimedT, Arguments], Steps[ResultT]],
-) -> Callable[Concatenate[TimedT, Arguments], Steps[ResultT]]:
+def one_call(method: Callable[Arguments, Steps[ResultT]]) -> Callable[Arguments, Steps[ResultT]]:
     """Give all requests of a call one deadline, and let its error say whether the call may have been carried out."""
 
     @wraps(method)
-    def called(core: TimedT, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Steps[ResultT]:
-        return _together(method(core, *args, **kwargs), core.ends)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Steps[ResultT]:
+        return _together(method(*args, **kwargs))
 
     return called
 
 
-def _together(program: Steps[ResultT], ends: float | None) -> Steps[ResultT]:
+def _together(program: Steps[ResultT]) -> Steps[ResultT]:
+    ends: float | None = None  # the executor says so with the first request
     changed = False
     try:
         request = next(program)

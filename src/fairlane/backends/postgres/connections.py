@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from math import inf
 from typing import Protocol
 
 import psycopg
 
+from fairlane.backends.base import Limit
 from fairlane.backends.postgres.errors import NotSent
 from fairlane.backends.postgres.pool import PAUSE, Pool, Waiter
 from fairlane.backends.postgres.sessions import Arguments, Opening, OwnAsyncConnection, OwnConnection
@@ -28,44 +26,21 @@ PING_TIMEOUT = 5.0
 PING = "select 1"
 
 
-LEAST = 1.0
-"""Minimum seconds for a call at the start of a transport. With less time its error would not name the cause."""
-
-
-class Limit:
-    """The time limit of calls: seconds for each call, and a common deadline while a transport starts."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._end = inf
-
-    def deadline(self, now: float) -> float:
-        """Return the deadline of a call that begins now, by time.monotonic()."""
-        return min(now + self._seconds, max(self._end, now + LEAST))
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """See `base.Limited`."""
-        self._end = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._end = inf
-
-
 class Source(Protocol):
     """Runs one statement on a connection with blocking calls, and returns all its rows."""
 
+    limit: Limit
+
     def run(self, text: str, arguments: Arguments) -> Rows: ...
-    def within(self, seconds: float) -> AbstractContextManager[None]: ...
     def close(self) -> None: ...
 
 
 class AsyncSource(Protocol):
     """The same for asyncio."""
 
+    limit: Limit
+
     async def run(self, text: str, arguments: Arguments) -> Rows: ...
-    def within(self, seconds: float) -> AbstractContextManager[None]: ...
     async def close(self) -> None: ...
 
 
@@ -85,7 +60,7 @@ class OwnPool(forks.ForkAware):
     def __init__(self, opening: Opening, most: int, timeout: float) -> None:
         self._opening = opening
         self._most = most
-        self._limit = Limit(timeout)
+        self.limit = Limit(timeout)
         self._pool = Pool(most, self._begin)
         forks.register(self)
 
@@ -97,7 +72,7 @@ class OwnPool(forks.ForkAware):
             NoAnswer: there was no answer before the deadline.
         """
         pool, now = self._pool, time.monotonic()
-        deadline = self._limit.deadline(now)
+        deadline = self.limit.deadline(now)
         connection = pool.take()
         if connection is None or now - connection.used_at > PING_AFTER:
             connection = self._connection(pool, connection, deadline)
@@ -158,10 +133,6 @@ class OwnPool(forks.ForkAware):
         else:
             pool.opened(connection)
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._limit.within(seconds)
-
     def after_fork_in_child(self) -> object:
         left, self._pool = self._pool, Pool(self._most, self._begin)
         return left
@@ -195,7 +166,7 @@ class AsyncOwnPool(forks.ForkAware):
     def __init__(self, opening: Opening, most: int, timeout: float) -> None:
         self._opening = opening
         self._most = most
-        self._limit = Limit(timeout)
+        self.limit = Limit(timeout)
         self._pool = Pool(most, self._begin)
         self._tasks: set[asyncio.Task[OwnAsyncConnection]] = set()  # asyncio itself keeps only weak references
         forks.register(self)
@@ -208,7 +179,7 @@ class AsyncOwnPool(forks.ForkAware):
             NoAnswer: there was no answer before the deadline.
         """
         pool, now = self._pool, time.monotonic()
-        deadline = self._limit.deadline(now)
+        deadline = self.limit.deadline(now)
         connection = pool.take()
         if connection is None or now - connection.used_at > PING_AFTER:
             connection = await self._connection(pool, connection, deadline)
@@ -272,10 +243,6 @@ class AsyncOwnPool(forks.ForkAware):
             pool.not_opened(error)
         else:
             pool.opened(task.result())
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._limit.within(seconds)
 
     def after_fork_in_child(self) -> object:
         left, self._pool, self._tasks = (self._pool, self._tasks), Pool(self._most, self._begin), set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import psycopg
@@ -98,6 +97,7 @@ class PostgresExecutor:
     """Sends requests to Postgres with blocking calls."""
 
     def __init__(self, source: Source, queue: str, host: str, *, joins: bool = False) -> None:
+        self.limit = source.limit
         self._source = source
         self._requests = _Requests(queue, host, joins)
 
@@ -129,10 +129,6 @@ class PostgresExecutor:
                 if not self._requests.repeats(error, request, tries):
                     return self._requests.answer(error, request)
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._source.within(seconds)
-
     def close(self) -> None:
         """Close the connections that this executor opened."""
         self._source.close()
@@ -142,6 +138,7 @@ class AsyncPostgresExecutor:
     """Sends requests to Postgres with awaited calls."""
 
     def __init__(self, source: AsyncSource, queue: str, host: str, *, joins: bool = False) -> None:
+        self.limit = source.limit
         self._source = source
         self._requests = _Requests(queue, host, joins)
 
@@ -172,10 +169,6 @@ class AsyncPostgresExecutor:
                 tries += 1
                 if not self._requests.repeats(error, request, tries):
                     return self._requests.answer(error, request)
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._source.within(seconds)
 
     async def close(self) -> None:
         """Close the connections that this executor opened."""

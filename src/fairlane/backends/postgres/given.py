@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine, MutableMapping
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -15,8 +14,8 @@ import psycopg_pool
 from psycopg.abc import PQGen
 from psycopg.rows import dict_row
 
+from fairlane.backends.base import Limit
 from fairlane.backends.postgres.address import check_encoding
-from fairlane.backends.postgres.connections import Limit
 from fairlane.backends.postgres.errors import NoAnswer
 from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, is_over, until
 from fairlane.backends.shared import forks
@@ -90,17 +89,13 @@ class GivenConnection:
 
     def __init__(self, connection: Connection, timeout: float) -> None:
         self._connection = connection
-        self._limit = Limit(timeout)
+        self.limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
         self._process.check()
-        return rows_of(self._connection, text, arguments, self._limit.deadline(time.monotonic()))
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._limit.within(seconds)
+        return rows_of(self._connection, text, arguments, self.limit.deadline(time.monotonic()))
 
     def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
@@ -111,13 +106,13 @@ class GivenPool:
 
     def __init__(self, pool: Pool, timeout: float) -> None:
         self._pool = pool
-        self._limit = Limit(timeout)
+        self.limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement in autocommit mode, since BEGIN and COMMIT would need two more round trips."""
         self._process.check()
-        deadline = self._limit.deadline(time.monotonic())
+        deadline = self.limit.deadline(time.monotonic())
         connection = self._alive(deadline)
         before = connection.autocommit
         try:
@@ -129,10 +124,6 @@ class GivenPool:
                     connection.autocommit = before
             finally:
                 self._pool.putconn(connection)
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._limit.within(seconds)
 
     def _alive(self, deadline: float) -> Connection:
         """Take a connection from the pool. If its session has ended, return it, so that the pool replaces it."""
@@ -152,17 +143,13 @@ class AsyncGivenConnection:
 
     def __init__(self, connection: AsyncConnection, timeout: float) -> None:
         self._connection = connection
-        self._limit = Limit(timeout)
+        self.limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN, os.getpid())
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement."""
         self._process.check()
-        return await _at_once(async_rows_of(self._connection, text, arguments, self._limit.deadline(time.monotonic())))
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._limit.within(seconds)
+        return await _at_once(async_rows_of(self._connection, text, arguments, self.limit.deadline(time.monotonic())))
 
     async def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
@@ -173,7 +160,7 @@ class AsyncGivenPool:
 
     def __init__(self, pool: AsyncPool, timeout: float) -> None:
         self._pool = pool
-        self._limit = Limit(timeout)
+        self.limit = Limit(timeout)
         self._process = forks.OwnerProcess("postgres", OWN)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
@@ -182,7 +169,7 @@ class AsyncGivenPool:
         return await _at_once(self._run(text, arguments))
 
     async def _run(self, text: str, arguments: Arguments) -> Rows:
-        deadline = self._limit.deadline(time.monotonic())
+        deadline = self.limit.deadline(time.monotonic())
         connection = await self._alive(deadline)
         before = connection.autocommit
         try:
@@ -197,10 +184,6 @@ class AsyncGivenPool:
                 await connection.set_autocommit(before)
         finally:
             await self._pool.putconn(connection)
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._limit.within(seconds)
 
     async def _alive(self, deadline: float) -> AsyncConnection:
         while True:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
 import redis
 import redis.asyncio
 
+from fairlane.backends.base import Limit
 from fairlane.backends.redis.address import Address, parse, shown_of
 from fairlane.backends.redis.cluster import AsyncCluster, Cluster
 from fairlane.backends.redis.connections import AsyncServer, Server
@@ -47,9 +47,8 @@ class _Settings:
     def __init__(self, queue: str, host: str, timeout: float, allow_eviction: bool, wait_replicas: int = 0) -> None:
         self.calls = Calls(queue, wait_replicas)
         self._queue = queue
-        self.timeout = timeout
+        self.limit = Limit(timeout)
         self.closed = False
-        self._start_ends: float | None = None
         self._host = host
         self._allow_eviction = allow_eviction
 
@@ -60,22 +59,6 @@ class _Settings:
     @classmethod
     def of_client(cls, client: Any, queue: str, options: Mapping[str, Any]) -> Self:
         return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
-
-    def deadline(self) -> float:
-        """Return the deadline of a call that begins now, by time.monotonic()."""
-        now = time.monotonic()
-        return (
-            now + self.timeout if self._start_ends is None else min(now + self.timeout, max(self._start_ends, now + 1))
-        )
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """See `base.Limited`."""
-        self._start_ends = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._start_ends = None
 
     def translated(self, error: Exception, where: str | None) -> Exception | None:
         """Return the error to raise instead, with the driver's error as its cause; None to let the error pass."""
@@ -97,6 +80,7 @@ class RedisExecutor:
     """Sends requests with blocking calls."""
 
     def __init__(self, sender: _Sender, settings: _Settings) -> None:
+        self.limit = settings.limit
         self._sender = sender
         self._settings = settings
 
@@ -123,17 +107,13 @@ class RedisExecutor:
         """Send one operation, and return its rows."""
         settings = self._settings
         try:
-            reply = self._sender.send(request, settings.deadline())
+            reply = self._sender.send(request, settings.limit.deadline(time.monotonic()))
         except Exception as error:
             known = settings.translated(error, self._sender.where)
             if known is None:
                 raise
             raise known from known.__cause__
         return settings.rows(request, reply)
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._settings.within(seconds)
 
     def close(self) -> None:
         """Close the connections, unless they belong to the application's client. Running calls get their answers."""
@@ -144,6 +124,7 @@ class AsyncRedisExecutor:
     """The same for asyncio."""
 
     def __init__(self, sender: _AsyncSender, settings: _Settings) -> None:
+        self.limit = settings.limit
         self._sender = sender
         self._settings = settings
 
@@ -170,17 +151,13 @@ class AsyncRedisExecutor:
         """Send one operation, and return its rows."""
         settings = self._settings
         try:
-            reply = await self._sender.send(request, settings.deadline())
+            reply = await self._sender.send(request, settings.limit.deadline(time.monotonic()))
         except Exception as error:
             known = settings.translated(error, self._sender.where)
             if known is None:
                 raise
             raise known from known.__cause__
         return settings.rows(request, reply)
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._settings.within(seconds)
 
     async def close(self) -> None:
         """Close the connections, unless they belong to the application's client.

@@ -6,7 +6,6 @@ If a request or its answer is lost, the core sends the request again.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import httpx
@@ -30,6 +29,7 @@ class RqliteExecutor(forks.ForkAware):
     def __init__(self, wire: Wire, session: requests.Session | None = None) -> None:
         self._wire = wire
         self._clock = Clock(wire.address.timeout)
+        self.limit = self._clock.limit
         self._owned = session is None
         self._session = make_session(wire.address) if session is None else session
         if self._owned:
@@ -70,10 +70,6 @@ class RqliteExecutor(forks.ForkAware):
             raise self._wire.broken(node, error, sent=not never_sent(error)) from error
         return Answer(node, answer.status_code, answer.headers, answer.content)
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._clock.within(seconds)
-
     def after_fork_in_child(self) -> object:
         """Make a session for the child; see `forks`."""
         left, self._session = self._session, make_session(self._wire.address)
@@ -95,6 +91,7 @@ class AsyncRqliteExecutor(forks.ForkAware):
         self._closed = False
         self._wire = wire
         self._clock = Clock(wire.address.timeout)
+        self.limit = self._clock.limit
         forks.register(self)
 
     @classmethod
@@ -163,10 +160,6 @@ class AsyncRqliteExecutor(forks.ForkAware):
                 raise TransportClosed() from error
             raise ConfigurationError("the application's httpx.AsyncClient is closed: keep it open") from error
         return Answer(node, answer.status_code, answer.headers, answer.content)
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `base.Limited`."""
-        return self._clock.within(seconds)
 
     def after_fork_in_child(self) -> object:
         """Forget the parent's clients; see `forks`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fairlane.backends.base import Limit
 from fairlane.backends.manifest import Option
 from fairlane.backends.shared.options import boolean, ca_file, optional, seconds
 from fairlane.backends.shared.retry import Pauses, Timed
@@ -22,9 +22,6 @@ RETRY_SECONDS = 10.0
 CONNECT_TIMEOUT = 3.0
 REQUESTS = 3
 """A request gets this part of a call's timeout. If it gets no answer, another one can be sent, to another node."""
-
-AT_START = 1.0
-"""Minimum seconds for a call while a transport starts."""
 
 SHORTEST = 0.01
 """Minimum seconds for every try, also after the deadline."""
@@ -107,17 +104,8 @@ class Clock:
     """
 
     def __init__(self, timeout: float) -> None:
+        self.limit = Limit(timeout)
         self._timeout = timeout
-        self._until: float | None = None
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """End the calls inside the context this many seconds after its beginning; see `base.Limited`."""
-        self._until = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._until = None
 
     def seconds_for(self, request: Timed) -> float:
         """Return the seconds that the next try of a request may take."""
@@ -127,7 +115,7 @@ class Clock:
         """Return the seconds until the deadline of a request. The first call for a request sets the deadline."""
         now = time.monotonic()
         if request.ends is None:
-            request.ends = now + self._timeout if self._until is None else max(self._until, now + AT_START)
+            request.ends = self.limit.deadline(now)
         return max(SHORTEST, request.ends - now)
 
     def parts_for(self, request: Timed, connect_timeout: float) -> tuple[float, float]:

@@ -88,7 +88,7 @@ class SqsCore(Core[Request, Answer]):
 
     def revision(self) -> Steps[Revision | None]:
         try:
-            where = Request("get_queue_url", {"QueueName": wire.queue_name(self.queue)}, self.ends)
+            where = Request("get_queue_url", {"QueueName": wire.queue_name(self.queue)})
             self._url = (yield from _asked(where))["QueueUrl"]
             tagged = yield from _asked(Request("list_queue_tags", {"QueueUrl": self._url}, where.ends))
         except ClientError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from math import inf
 from typing import Any, Self
 
 import boto3
@@ -12,7 +13,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from botocore.config import Config
 
-from fairlane.backends.base import translated
+from fairlane.backends.base import Limit, translated
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.loops import OwnerLoop, PerLoop
 from fairlane.backends.shared.options import read_options
@@ -33,12 +34,16 @@ def make_client(address: Address, seconds: float | None = None, session: Any = N
     return session.client("sqs", **client_arguments(address, Config, seconds or address.timeout))
 
 
-def _left(request: Request, timeout: float) -> float:
+def _left(request: Request, limit: Limit) -> float:
     """Return the seconds until the deadline of a request. The first call for a request sets the deadline."""
     now = time.monotonic()
     if request.ends is None:
-        request.ends = now + timeout
+        request.ends = limit.deadline(now)
     return max(SHORTEST, request.ends - now)
+
+
+def _limit(address: Address | None) -> Limit:
+    return Limit(inf if address is None else address.timeout)  # a client of the application has its own
 
 
 def _check(client: Any) -> str:
@@ -60,6 +65,7 @@ class SqsExecutor(forks.ForkAware):
     """
 
     def __init__(self, address: Address | None, client: Client | None, host: str) -> None:
+        self.limit = _limit(address)
         self._address = address
         self._given = client
         self._clients: dict[float, Any] = {}
@@ -89,7 +95,7 @@ class SqsExecutor(forks.ForkAware):
             return answer
 
     def _client(self, address: Address, request: Request) -> Any:
-        left = _left(request, address.timeout)
+        left = _left(request, self.limit)
         seconds = address.timeout - RETRY_SECONDS  # leaves time to repeat a request that fails quickly
         while seconds > left and seconds > SHORTEST:
             seconds /= 2
@@ -116,6 +122,7 @@ class AsyncSqsExecutor(forks.ForkAware):
     """Sends requests with clients of aiobotocore, one for each event loop. Many tasks may use it."""
 
     def __init__(self, address: Address | None, client: AsyncClient | None, host: str) -> None:
+        self.limit = _limit(address)
         self._address = address
         self._given = client
         self._owner = OwnerLoop("sqs", "a client of aiobotocore")
@@ -142,7 +149,7 @@ class AsyncSqsExecutor(forks.ForkAware):
             self._owner.check()
         with self._translated:
             client = self._given if self._address is None else (await self._own.client()).client
-            async with asyncio.timeout(None if self._address is None else _left(request, self._address.timeout)):
+            async with asyncio.timeout(None if self._address is None else _left(request, self.limit)):
                 answer: Answer = await getattr(client, request.operation)(**request.arguments)
                 return answer
 
