@@ -12,7 +12,8 @@ import pytest
 
 import fairlane
 from fairlane import BackendUnavailable, migrate
-from fairlane.backends.mongo.target import LOCK_SECONDS, MongoTarget
+from fairlane.backends.mongo.target import MongoTarget
+from fairlane.backends.shared.lock_target import LOCK_SECONDS
 from fairlane.backends.targets import Choices
 from fairlane.errors import SchemaNotReady
 from tests.harness import Queues
@@ -166,7 +167,7 @@ def test_a_killed_migration_is_not_waited_for_longer_than_its_lock_lasts(
 def test_a_lock_that_is_held_too_long_is_named(place: tuple[str, str], database: Any, monkeypatch: Any) -> None:
     url, queue = place
     hold(database, queue, 60)
-    monkeypatch.setattr("fairlane.backends.mongo.target.WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("fairlane.backends.shared.lock_target.WAIT_SECONDS", 0.3)
     with pytest.raises(BackendUnavailable, match=f"'lock' in {queue}_meta.*nothing was changed"):
         migrate.upgrade(url, queue=queue)
     assert collections(database, queue) == {f"{queue}_meta"}
@@ -178,7 +179,7 @@ def test_a_slow_migration_keeps_its_lock_while_it_works(place: tuple[str, str], 
     url, queue = place
     target = MongoTarget(url, Choices(queue))
     with target.lock():
-        target._keep_lock()
+        target.keep_lock()
         target._meta.update_one({"_id": "lock"}, {"$set": {"holder": "another"}})
         with pytest.raises(BackendUnavailable, match="another migration has taken"):
             target.apply((), "0001", serves="0001", stamp=False)

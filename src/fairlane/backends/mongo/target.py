@@ -7,8 +7,6 @@ queue with a revision is complete.
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -26,21 +24,15 @@ from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.options import OPTIONS
 from fairlane.backends.mongo.publishing import LOST, is_head_start
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document, number
+from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.retry import Unanswered
-from fairlane.backends.targets import Choices, LedgerTarget
+from fairlane.backends.targets import Choices
 from fairlane.contract import DEFAULT_HEAD_START
-from fairlane.errors import BackendUnavailable
 from fairlane.urls import host_of
 
 LOCK = "lock"
-LOCK_SECONDS = 10
-"""Seconds after which the lock expires unless it is renewed, so that a killed migration blocks others only briefly."""
-
-WAIT_SECONDS = 60
-"""Seconds for which a migration waits for other migrations."""
-
-_log = logging.getLogger("fairlane.migrate")
+"""The `_id` of the document in META that a migration holds while it works."""
 
 INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
     # for each priority, groups in the order of claims
@@ -53,14 +45,12 @@ INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
 """The indexes of each collection: name, fields and options. The default collation compares byte for byte."""
 
 
-class MongoTarget(LedgerTarget):
+class MongoTarget(LockTarget):
     """A queue of MongoDB as the target of migrations."""
 
     def __init__(self, url: str, choices: Choices) -> None:
-        self._queue = choices.queue
+        super().__init__(choices.queue, "mongo", host_of(url), f"the document {LOCK!r} in {choices.queue}_{META}")
         self._head_start = choices.head_start
-        self._host = host_of(url)
-        self._token = uuid4().hex
         self._token = uuid4().hex
         self._client = make(MongoClient[Document], url)
         chosen: float = read_options("mongo", OPTIONS, url, {}, others=True)["timeout"]
@@ -80,35 +70,8 @@ class MongoTarget(LedgerTarget):
         known = translate(error, self._host)
         return known.error(uncertain=known.uncertain) if isinstance(known, Unanswered) else known
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the lock of this queue; wait for another migration for a limited time."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        logged = False
-        while not self._locked():
-            if time.monotonic() > deadline:
-                reason = f"other migrations have held the lock, {self._lock_name}, for {WAIT_SECONDS} seconds"
-                raise BackendUnavailable("mongo", self._host, f"{reason} (nothing was changed)")
-            if not logged:
-                logged = True
-                _log.warning(
-                    "waiting for another migration of queue %s, which holds the lock, %s; if it has ended, the lock "
-                    "expires in %d seconds",
-                    *(self._queue, self._lock_name, LOCK_SECONDS),
-                )
-            time.sleep(0.05)
-        try:
-            yield
-        finally:
-            with self._translated():
-                self._meta.delete_one({"_id": LOCK, "holder": self._token})
-
-    @property
-    def _lock_name(self) -> str:
-        return f"the document {LOCK!r} in {self._queue}_{META}"
-
-    def _locked(self) -> bool:
-        """Take the lock if it is free or has expired by the server's clock; return whether it is held now."""
+    def take_lock(self) -> bool:
+        """Take the document if it is free or has expired by the server's clock."""
         free = {"_id": LOCK, "$expr": {"$lte": ["$until", "$$NOW"]}}
         with self._translated():
             with suppress(DuplicateKeyError):
@@ -120,11 +83,14 @@ class MongoTarget(LedgerTarget):
         taken = self._meta.update_one(lock, [{"$set": {"holder": self._token, "until": until}}])
         return bool(taken.matched_count)
 
-    def _keep_lock(self) -> None:
-        """Renew the lock, so that it does not expire."""
-        if not self._held({"_id": LOCK, "holder": self._token}):
-            reason = f"a step took so long that another migration has taken the lock, {self._lock_name}: migrate again"
-            raise BackendUnavailable("mongo", self._host, reason)
+    def renew_lock(self) -> bool:
+        """Let the document expire later."""
+        return self._held({"_id": LOCK, "holder": self._token})
+
+    def free_lock(self) -> None:
+        """Delete the document."""
+        with self._translated():
+            self._meta.delete_one({"_id": LOCK, "holder": self._token})
 
     def read(self) -> str | None:
         """Return the current revision, or None if the queue is not there."""
@@ -144,7 +110,7 @@ class MongoTarget(LedgerTarget):
                 return
             if not stamp:
                 self._create()
-            self._keep_lock()
+            self.keep_lock()
             self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
 
     def _create(self, there: Sequence[str] | None = None) -> None:
@@ -153,7 +119,7 @@ class MongoTarget(LedgerTarget):
             if there is not None and f"{self._queue}_{name}" not in there:
                 continue
             for index, fields, options in indexes:  # creating an index creates its collection too
-                self._keep_lock()
+                self.keep_lock()
                 self._collection(name).create_index(fields, name=index, **options)
 
     def _record(self, revision: str, serves: str | None) -> dict[str, Any]:

@@ -7,9 +7,7 @@ databases share the library. It is removed together with the last of these queue
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -18,17 +16,12 @@ from redis.client import NEVER_DECODE
 
 from fairlane.backends.base import translated
 from fairlane.backends.redis.address import make_client, make_cluster, parse
-from fairlane.backends.redis.errors import BACKEND_NAME, NOTHING_CHANGED, Refused, code_of, translate
+from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, translate
 from fairlane.backends.redis.wire import check_policy, keys_of, library_of
-from fairlane.backends.targets import Choices, LedgerTarget
+from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
+from fairlane.backends.targets import Choices
 from fairlane.contract import DEFAULT_HEAD_START
-from fairlane.errors import BackendUnavailable, ConfigurationError
-
-LOCK_SECONDS = 10
-"""Seconds after which the lock expires unless it is renewed, so that a killed migration blocks others only briefly."""
-
-WAIT_SECONDS = 60
-"""Seconds for which a migration waits for other migrations."""
+from fairlane.errors import ConfigurationError
 
 PAGE = 1000
 """The number of messages that one call checks while a queue is repaired. It takes a few milliseconds of the server."""
@@ -39,7 +32,7 @@ _UNLOCK = _IF_HELD.format("'DEL', KEYS[1]")
 _RENEW = _IF_HELD.format("'EXPIRE', KEYS[1], ARGV[2]")
 
 
-class RedisTarget(LedgerTarget):
+class RedisTarget(LockTarget):
     """A queue of Redis as the target of migrations."""
 
     def __init__(self, url: str, choices: Choices) -> None:
@@ -47,10 +40,10 @@ class RedisTarget(LedgerTarget):
         self._head_start = choices.head_start
         self._library = library_of(choices.queue)
         self._keys = keys_of(choices.queue)
-        self._queue = choices.queue
         self._meta = self._keys[0]
         self._lock = f"{self._meta}:lock"
         self._token = uuid4().hex
+        super().__init__(choices.queue, BACKEND_NAME, self._address.shown, f"the key {self._lock}")
         self._repaired = False
         self._made: Any = None
 
@@ -73,40 +66,19 @@ class RedisTarget(LedgerTarget):
         known = translate(error, self._address.shown, self._queue)
         return known.error if isinstance(known, Refused) else known
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the lock of this queue; wait for another migration for a limited time."""
-        began = time.monotonic()
-        logged = False
+    def take_lock(self) -> bool:
+        """Set the key, unless it exists."""
         with self._translated():
-            while not self._client.set(self._lock, self._token, nx=True, ex=LOCK_SECONDS):
-                waited = time.monotonic() - began
-                if waited > WAIT_SECONDS:
-                    reason = f"other migrations have held the lock {self._lock} for {WAIT_SECONDS} seconds"
-                    raise BackendUnavailable(BACKEND_NAME, self._address.shown, f"{reason} ({NOTHING_CHANGED})")
-                if waited > 1 and not logged:
-                    logged = self._log_waiting()
-                time.sleep(0.05)
-        try:
-            yield
-        finally:
-            with self._translated():
-                self._client.eval(_UNLOCK, 1, self._lock, self._token)
+            return bool(self._client.set(self._lock, self._token, nx=True, ex=LOCK_SECONDS))
 
-    def _log_waiting(self) -> bool:
-        left = self._client.ttl(self._lock)
-        _log.warning(
-            "waiting for another migration of queue %s, which holds the lock %s; if it has ended, the lock expires "
-            "in %d seconds",
-            *(self._queue, self._lock, max(0, left)),
-        )
-        return True
+    def renew_lock(self) -> bool:
+        """Let the key expire later."""
+        return bool(self._client.eval(_RENEW, 1, self._lock, self._token, LOCK_SECONDS))
 
-    def _keep_lock(self) -> None:
-        """Renew the lock, so that it does not expire."""
-        if not self._client.eval(_RENEW, 1, self._lock, self._token, LOCK_SECONDS):
-            reason = f"a step took so long that another migration has taken the lock {self._lock}: migrate again"
-            raise BackendUnavailable(BACKEND_NAME, self._address.shown, reason)
+    def free_lock(self) -> None:
+        """Delete the key."""
+        with self._translated():
+            self._client.eval(_UNLOCK, 1, self._lock, self._token)
 
     def read(self) -> str | None:
         """Return the current revision, or None if the queue is not there or a primary lacks its functions.
@@ -142,7 +114,7 @@ class RedisTarget(LedgerTarget):
                     self._load(script)
                 self._rebuild()  # before the revision is written, so that no client publishes with a used seq
             assert serves is not None
-            self._keep_lock()
+            self.keep_lock()
             self._client.hset(self._meta, mapping={"revision": revision, "serves": serves})
             if self._head_start is None:
                 self._client.hsetnx(self._meta, "head_start", DEFAULT_HEAD_START)
@@ -166,7 +138,7 @@ class RedisTarget(LedgerTarget):
             if last is None:
                 break
             after = last
-            self._keep_lock()
+            self.keep_lock()
         if missing:
             _log.warning(
                 "queue %s: %d groups, dedup ids or counters were incomplete and are repaired", self._queue, missing
