@@ -1,0 +1,118 @@
+"""The contract as a model that is obviously correct: lists and counters, slow, without a server.
+
+Its clock stands still until somebody moves it. So where a test only has leases and delays that outlast it, or were
+waited for (`expire`), what is claimable, and in which order, never depends on how fast anything ran.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+SECOND = 1_000_000
+"""The model counts in microseconds."""
+
+
+@dataclass
+class Message:
+    seq: int
+    event: Any
+    dedup_id: str | None
+
+
+@dataclass
+class Group:
+    priority: int
+    place: tuple[int, int, int]
+    """With the head start `always` those never served come first, by seq; the others by time, and then by the order of
+    the events that gave them their places."""
+    messages: list[Message] = field(default_factory=list)
+    token: str | None = None
+    attempts: int = 0
+
+
+class Model:
+    """What one queue must do."""
+
+    def __init__(self, head_start: float | str, now: int = 0) -> None:
+        self.now = now
+        self.groups: dict[str, Group] = {}
+        self.last_seq = 0
+        self._head_start = None if head_start == "always" else round(float(head_start) * SECOND)
+        self._dedup: dict[str, int] = {}
+        self._events = itertools.count(1)
+
+    # what was done, to be told after the queue did it
+
+    def publish(self, seq: int, group_id: str, event: Any, priority: int, dedup_id: str | None) -> int:
+        """Publish what would get the number `seq`; returns the number that the caller must have got."""
+        if dedup_id is not None and dedup_id in self._dedup:
+            return self._dedup[dedup_id]
+        self.last_seq = seq
+        if dedup_id is not None:
+            self._dedup[dedup_id] = seq
+        if group_id not in self.groups:
+            place = (0, seq, 0) if self._head_start is None else self._place(-self._head_start)
+            self.groups[group_id] = Group(priority, place)
+        self.groups[group_id].messages.append(Message(seq, event, dedup_id))
+        return seq
+
+    def claim(self, group_id: str, token: str, visibility: int) -> Message:
+        """Lease a group of the line; returns the message that the caller must have got."""
+        group = self.groups[group_id]
+        group.token, group.place = token, self._place(visibility)
+        group.attempts += 1
+        return group.messages[0]
+
+    def ack(self, group_id: str) -> None:
+        group = self.groups[group_id]
+        done = group.messages.pop(0)
+        if done.dedup_id is not None:
+            del self._dedup[done.dedup_id]
+        group.token, group.attempts, group.place = None, 0, self._place()
+        if not group.messages:
+            del self.groups[group_id]
+
+    def nack(self, group_id: str, delay: int = 0) -> None:
+        group = self.groups[group_id]
+        group.token, group.place = None, self._place(delay)
+
+    def extend(self, group_id: str, visibility: int) -> None:
+        self.groups[group_id].place = self._place(visibility)
+
+    def expire(self, group_id: str) -> None:
+        """Let a lease run out; its token holds until somebody claims the group."""
+        self.groups[group_id].place = self._place()
+
+    def _place(self, later: int = 0) -> tuple[int, int, int]:
+        return (1, self.now + later, next(self._events))
+
+    # what there must be
+
+    def order(self) -> list[str]:
+        """All groups, in the order of their places."""
+        return sorted(self.groups, key=lambda group_id: self.groups[group_id].place)
+
+    def line(self, floor: int = 0) -> list[str]:
+        """The claimable groups, first the one that the next claim must give."""
+        return [name for name in self.order() if self.groups[name].priority >= floor and self.state(name) == "ready"]
+
+    def state(self, group_id: str) -> str:
+        group = self.groups[group_id]
+        if group.place[0] == 0 or group.place[1] <= self.now:
+            return "ready"
+        return "parked" if group.token is None else "in_flight"
+
+    def states(self) -> list[int]:
+        """How many groups there are, and how many of them are ready, in flight and parked."""
+        found = [self.state(group_id) for group_id in self.groups]
+        return [len(found), *(found.count(state) for state in ("ready", "in_flight", "parked"))]
+
+    def messages(self) -> int:
+        """How many messages there are."""
+        return sum(len(group.messages) for group in self.groups.values())
+
+    def holds(self, group_id: str, token: str) -> bool:
+        """Whether a token may act on its group."""
+        return group_id in self.groups and self.groups[group_id].token == token
