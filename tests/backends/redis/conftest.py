@@ -1,18 +1,22 @@
-"""Fixtures of the tests that call functions directly, on a single server and on a cluster."""
+"""Fixtures: libraries whose functions are called directly, alone and on a cluster; transports on any server."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fairlane import migrate
 from tests.backends.redis.invariants import check
 from tests.backends.redis.library import Library
 from tests.backends.redis.servers import VARIABLES, Client, connect, missing
 from tests.conftest import require_server
+from tests.harness import KITS, Queues
+from tests.harness.queues import Twin
 
 
 @pytest.fixture(params=["single", "cluster"])
@@ -51,3 +55,27 @@ def timed(single: Client) -> Iterator[Callable[..., Library]]:
             return made
 
         yield make
+
+
+@pytest.fixture
+def url() -> str:
+    """The server that all tests share."""
+    require_server(missing("single"))
+    return os.environ[VARIABLES["single"]]
+
+
+@pytest.fixture
+def name(url: str) -> Iterator[str]:
+    """A migrated queue."""
+    made = Queues.fresh_name()
+    migrate.upgrade(url, queue=made)
+    yield made
+    migrate.downgrade(url, queue=made, revision="base")
+
+
+@pytest.fixture
+async def queues(twin: Twin, folder: Path) -> AsyncIterator[Queues]:
+    """Opens transports of a twin on any server, and closes them afterwards."""
+    made = Queues(KITS["redis"](), twin, folder)
+    yield made
+    await made.close()

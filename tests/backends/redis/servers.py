@@ -8,12 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.backoff
+import redis.retry
 
 from fairlane.backends.redis.address import make_client, make_cluster, parse
 from tests.conftest import require_server
+from tests.harness import Queue, Queues
 from tests.servers.redis import Redis
 
 Client = Any
+TWINS = ("sync", "async")
 VARIABLES = {"single": "FAIRLANE_TEST_REDIS_URL", "cluster": "FAIRLANE_TEST_REDIS_CLUSTER_URL"}
 
 
@@ -31,6 +37,17 @@ def primaries(client: Client) -> list[Client]:
     if isinstance(client, redis.RedisCluster):
         return [client.get_redis_connection(node) for node in client.get_primaries()]  # type: ignore[no-untyped-call]
     return [client]
+
+
+def on_client(queues: Queues, url: str, name: str, *, timeout: float = 30.0, **settings: Any) -> Queue:
+    """A transport on a client of the application, which repeats failed commands unless told otherwise."""
+    blocking = queues.twin == "sync"
+    retries: Any = redis.retry.Retry if blocking else redis.asyncio.retry.Retry
+    again = {"retry": retries(redis.backoff.ConstantBackoff(0.01), 5), "retry_on_error": [redis.ConnectionError]}
+    kind: Any = redis.Redis if blocking else redis.asyncio.Redis
+    client = kind.from_url(url, **{**again, **settings})
+    queues.afterwards(client.close if blocking else client.aclose)
+    return queues.over(name, client, timeout=timeout)
 
 
 @contextmanager

@@ -5,43 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
 import shutil
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 import fairlane
 from fairlane import migrate
 from fairlane.errors import BackendUnavailable, ConfigurationError, LeaseLost, QueueDamaged, SchemaNotReady
-from tests.backends.redis.servers import VARIABLES, connect, missing, private
-from tests.backends.redis.twins import TWINS, Twin, from_url, on_client
-from tests.conftest import require_server
+from tests.backends.redis.servers import TWINS, connect, on_client, private
+from tests.harness import Queue, Queues
 from tests.harness.proxy import Moment, Proxy
 from tests.servers.base import free_port
 from tests.servers.redis import Redis
 
-Maker = Any
-
-
-@pytest.fixture
-def url() -> str:
-    require_server(missing("single"))
-    return os.environ[VARIABLES["single"]]
-
-
-@pytest.fixture
-def queue(url: str) -> Iterator[str]:
-    """The name of a migrated queue."""
-    name = f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=name)
-    yield name
-    migrate.downgrade(url, queue=name, revision="base")
+Opener = Callable[[str, str], Awaitable[Queue]]
 
 
 @pytest.fixture
@@ -52,21 +35,12 @@ def quiet() -> Iterator[Redis]:
         yield server
 
 
-@pytest.fixture
-async def opened() -> AsyncIterator[AsyncExitStack]:
-    """Closes at the end what the test has opened."""
-    async with AsyncExitStack() as stack:
-        yield stack
-
-
 @pytest.fixture(params=["url", "client"])
-def make(request: pytest.FixtureRequest, opened: AsyncExitStack) -> Maker:
-    """Makes a transport on a URL, or on a client of the application that repeats failed commands."""
+def opened(request: pytest.FixtureRequest, queues: Queues) -> Opener:
+    """Opens a transport at a URL, or on a client of the application that repeats failed commands."""
 
-    async def made(twin: str, url: str, queue: str) -> Twin:
-        result = await from_url(twin, url, queue) if request.param == "url" else on_client(twin, url, queue)
-        opened.push_async_callback(result.close)
-        return result
+    async def made(url: str, name: str) -> Queue:
+        return await queues.open(name, url=url) if request.param == "url" else on_client(queues, url, name)
 
     return made
 
@@ -75,13 +49,13 @@ def make(request: pytest.FixtureRequest, opened: AsyncExitStack) -> Maker:
 @pytest.mark.parametrize("operation", ["publish", "claim", "ack", "nack", "extend"])
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_call_without_an_answer_is_one_error_and_never_repeated(
-    make: Maker, url: str, queue: str, twin: str, operation: str, moment: Moment
+    opened: Opener, url: str, name: str, operation: str, moment: Moment
 ) -> None:
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
-        transport = await make(twin, f"redis://127.0.0.1:{proxy.port}", queue)
+        queue = await opened(f"redis://127.0.0.1:{proxy.port}", name)
         for event in (1, 2, 3):
-            await transport.call("publish", f"g{event}", event)
-        lease = await transport.call("claim", "w", 30)
+            await queue.publish(f"g{event}", event)
+        lease = await queue.get("w", 30)
         arguments: dict[str, tuple[Any, ...]] = {
             "publish": ("g4", 4),
             "claim": ("w", 30),
@@ -89,75 +63,72 @@ async def test_a_call_without_an_answer_is_one_error_and_never_repeated(
             "nack": (lease, 0),
             "extend": (lease, 60),
         }
-        proxy.break_next(f"{queue}_{operation}\r\n".encode(), moment)
+        proxy.break_next(f"{name}_{operation}\r\n".encode(), moment)
         with pytest.raises(BackendUnavailable):
-            await transport.call(operation, *arguments[operation])
+            await getattr(queue, operation)(*arguments[operation])
         assert proxy.seen == 1
         await asyncio.sleep(0.05)
-        status = await transport.call("inspect.queue")
+        status = await queue.status()
         done = moment == "after"
         assert status.messages == 3 + (done and operation == "publish") - (done and operation == "ack")
         assert status.in_flight == 1 + (done and operation == "claim") - (done and operation in ("ack", "nack"))
         if operation in ("ack", "nack") and done:
             with pytest.raises(LeaseLost):  # the caller's retry: done or lost
-                await transport.call(operation, *arguments[operation])
+                await getattr(queue, operation)(*arguments[operation])
         elif operation in ("ack", "nack"):
-            await transport.call(operation, *arguments[operation])
+            await getattr(queue, operation)(*arguments[operation])
 
 
 @pytest.mark.parametrize("kind", ["url", "client"])
 @pytest.mark.parametrize("twin", TWINS)
-async def test_killed_connections_cost_one_error_at_most(
-    opened: AsyncExitStack, quiet: Redis, twin: str, kind: str
-) -> None:
-    transport = await from_url(twin, quiet.url, "jobs") if kind == "url" else on_client(twin, quiet.url, "jobs")
-    opened.push_async_callback(transport.close)
-    await transport.call("publish", "g", 1)
-    lease = await transport.call("claim", "w", 30)
+async def test_killed_connections_cost_one_error_at_most(queues: Queues, quiet: Redis, kind: str) -> None:
+    url = quiet.url
+    queue = await queues.open("jobs", url=url) if kind == "url" else on_client(queues, url, "jobs")
+    await queue.publish("g", 1)
+    lease = await queue.get("w", 30)
     with connect(quiet.url) as admin:
         admin.client_kill_filter(_type="normal", skipme=True)
     await asyncio.sleep(0.05)
     try:
-        await transport.call("ack", lease)
+        await queue.ack(lease)
     except BackendUnavailable:
         assert kind == "client", "our own connections are looked at before they are used"
-        await transport.call("ack", lease)
-    assert (await transport.call("inspect.queue")).messages == 0
+        await queue.ack(lease)
+    assert (await queue.status()).messages == 0
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_restarted_server_is_found_again(make: Maker, quiet: Redis, twin: str) -> None:
-    transport = await make(twin, quiet.url, "jobs")
-    await transport.call("publish", "g", 1)
-    lease = await transport.call("claim", "w", 30)
+async def test_a_restarted_server_is_found_again(opened: Opener, quiet: Redis) -> None:
+    queue = await opened(quiet.url, "jobs")
+    await queue.publish("g", 1)
+    lease = await queue.get("w", 30)
     quiet.kill()
     with pytest.raises(BackendUnavailable) as caught:
-        await transport.call("ack", lease)
+        await queue.ack(lease)
     assert str(quiet.port) in str(caught.value)
     quiet.start()
-    await transport.call("ack", lease)
-    assert (await transport.call("inspect.queue")).messages == 0
+    await queue.ack(lease)
+    assert (await queue.status()).messages == 0
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_nobody_there_is_one_typed_error_without_the_password(twin: str) -> None:
+async def test_nobody_there_is_one_typed_error_without_the_password(queues: Queues) -> None:
     port = free_port()
     address = f"redis://user:s3cret@127.0.0.1:{port}/0"
     with pytest.raises(BackendUnavailable) as caught:
-        await from_url(twin, address, "jobs", startup_timeout=0.2)
+        await queues.open("jobs", url=address, startup_timeout=0.2)
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "s3cret" not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_server_that_comes_up_late_is_waited_for(twin: str, quiet: Redis, opened: AsyncExitStack) -> None:
+async def test_a_server_that_comes_up_late_is_waited_for(queues: Queues, quiet: Redis) -> None:
     quiet.stop()
     starter = threading.Timer(0.5, quiet.start)
     starter.start()
-    transport = await from_url(twin, quiet.url, "jobs", startup_timeout=20)
-    opened.push_async_callback(transport.close)
+    queue = await queues.open("jobs", url=quiet.url, startup_timeout=20)
     starter.join()
-    await transport.call("publish", "g", 1)
+    await queue.publish("g", 1)
 
 
 @pytest.mark.parametrize(
@@ -165,29 +136,30 @@ async def test_a_server_that_comes_up_late_is_waited_for(twin: str, quiet: Redis
 )
 @pytest.mark.parametrize("twin", TWINS)
 async def test_any_setting_of_the_applications_client_will_do(
-    url: str, queue: str, twin: str, settings: dict[str, Any], opened: AsyncExitStack
+    queues: Queues, url: str, name: str, settings: dict[str, Any]
 ) -> None:
-    transport = on_client(twin, url, queue, **settings)
-    opened.push_async_callback(transport.close)
+    queue = on_client(queues, url, name, **settings)
     event = {"text": "é😀 \0", "list": [1, None]}
-    await transport.call("publish", "gé😀", event, 3, dedup_id="é")
-    lease = await transport.call("claim", "wörker", 30, 3)
+    await queue.publish("gé😀", event, 3, dedup_id="é")
+    lease = await queue.get("wörker", 30, 3)
     assert (lease.group_id, lease.event) == ("gé😀", event)
-    (group,) = await transport.call("inspect.groups")
+    (group,) = await queue.groups()
     assert group.worker_id == "wörker"
-    (message,) = await transport.call("inspect.messages", "gé😀")
+    (message,) = await queue.messages("gé😀")
     assert (message.dedup_id, message.event) == ("é", event)
-    await transport.call("ack", lease)
+    await queue.ack(lease)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_client_of_the_application_stays_open(url: str, queue: str, twin: str, opened: AsyncExitStack) -> None:
-    transport = on_client(twin, url, queue)
-    await transport.call("publish", "g", 1)
-    await transport.call("close")
-    answer = transport.client.ping()
-    assert answer if twin == "sync" else await answer
-    opened.push_async_callback(transport.close)
+async def test_a_client_of_the_application_stays_open(queues: Queues, url: str, name: str) -> None:
+    kind: Any = redis.Redis if queues.twin == "sync" else redis.asyncio.Redis
+    client = kind.from_url(url)
+    queues.afterwards(client.close if queues.twin == "sync" else client.aclose)
+    queue = queues.over(name, client)
+    await queue.publish("g", 1)
+    await queue.close()
+    answer = client.ping()
+    assert answer if queues.twin == "sync" else await answer
 
 
 @pytest.mark.parametrize("wrong", ["the other twin", "a string"])
@@ -200,35 +172,29 @@ def test_a_client_of_the_wrong_kind_is_refused(twin: str, wrong: str) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_functions_that_vanish_are_missed_by_name(url: str, twin: str, opened: AsyncExitStack) -> None:
-    name = f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=name)
-    transport = await from_url(twin, url, name)
-    opened.push_async_callback(transport.close)
-    await transport.call("publish", "g", 1)
-    lease = await transport.call("claim", "w", 30)
+async def test_functions_that_vanish_are_missed_by_name(queues: Queues, url: str, name: str) -> None:
+    queue = await queues.open(name, url=url)
+    await queue.publish("g", 1)
+    lease = await queue.get("w", 30)
     with connect(url) as admin:
         admin.function_delete(f"fairlane_{name}")
-        for operation, *arguments in (("publish", "g", 1), ("claim", "w", 30), ("ack", lease), ("inspect.queue",)):
+        calls = (queue.publish("g", 1), queue.claim("w", 30), queue.ack(lease), queue.status())
+        for call in calls:
             with pytest.raises(SchemaNotReady):
-                await transport.call(operation, *arguments)
+                await call
     migrate.upgrade(url, queue=name)
-    await transport.call("ack", lease)
-    migrate.downgrade(url, queue=name, revision="base")
+    await queue.ack(lease)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_key_of_another_type_is_one_typed_error(
-    url: str, queue: str, twin: str, opened: AsyncExitStack
-) -> None:
-    transport = await from_url(twin, url, queue)
-    opened.push_async_callback(transport.close)
+async def test_a_key_of_another_type_is_one_typed_error(queues: Queues, url: str, name: str) -> None:
+    queue = await queues.open(name, url=url)
     with connect(url) as admin:
-        admin.set(f"{{{queue}}}:floor:0", "not a sorted set")
+        admin.set(f"{{{name}}}:floor:0", "not a sorted set")
         with pytest.raises(QueueDamaged, match="floor:0"):
-            await transport.call("claim", "w", 30)
-        admin.delete(f"{{{queue}}}:floor:0")
-    await transport.call("publish", "g", 1)
+            await queue.claim("w", 30)
+        admin.delete(f"{{{name}}}:floor:0")
+    await queue.publish("g", 1)
 
 
 def busy_of(sender: Any) -> Iterator[set[Any]]:
@@ -239,25 +205,26 @@ def busy_of(sender: Any) -> Iterator[set[Any]]:
 
 @pytest.mark.parametrize("limit", [2, 20])
 @pytest.mark.parametrize("kind", ["url", "client"])
+@pytest.mark.parametrize("twin", ["async"])
 async def test_cancelled_claims_cross_no_replies_and_leak_no_connections(
-    url: str, queue: str, kind: str, limit: int, opened: AsyncExitStack
+    queues: Queues, url: str, name: str, kind: str, limit: int
 ) -> None:
     dice = random.Random(1)
     if kind == "url":
-        transport = await from_url("async", f"{url}?max_connections={limit}", queue)
+        queue = await queues.open(name, url=f"{url}?max_connections={limit}")
     else:
         pool = redis.asyncio.BlockingConnectionPool.from_url(url, max_connections=limit, timeout=60)
         client = redis.asyncio.Redis.from_pool(pool)
-        transport = Twin(fairlane.AsyncRedisTransport(client, queue=queue), client)
-    opened.push_async_callback(transport.close)
+        queues.afterwards(client.aclose)
+        queue = queues.over(name, client)
     for number in range(300):
-        await transport.call("publish", f"g{number}", number)
+        await queue.publish(f"g{number}", number)
 
     async def claim(number: int) -> Any:
         await asyncio.sleep(dice.random() * 0.05)
         if number % 7 == 0:
-            return await transport.call("publish", f"extra{number}", "extra")
-        return await transport.call("claim", f"w{number}", 60)
+            return await queue.publish(f"extra{number}", "extra")
+        return await queue.claim(f"w{number}", 60)
 
     tasks = [asyncio.create_task(claim(number)) for number in range(500)]
     for task in dice.sample(tasks, 400):
@@ -268,35 +235,35 @@ async def test_cancelled_claims_cross_no_replies_and_leak_no_connections(
     assert {type(result) for result in results} <= {fairlane.Lease, int, type(None), asyncio.CancelledError}
     for lease in leases:
         assert lease.group_id in (f"g{lease.event}", f"extra{lease.seq}") or lease.event == "extra"
-        await transport.call("ack", lease)
+        await queue.ack(lease)
     assert len({lease.seq for lease in leases}) == len(leases)
-    status = await transport.call("inspect.queue")
-    rows = await transport.call("inspect.groups", limit=1000)
+    status = await queue.status()
+    rows = await queue.groups(limit=1000)
     assert status.groups == len(rows) == status.messages
-    sender = transport.transport._executor._sender
+    sender = queue.transport._executor._sender
     assert not (sender._pool._in_use_connections if kind == "client" else next(iter(busy_of(sender))))
-    while lease := await transport.call("claim", "w", 60):
-        assert lease.attempts == 1, "a message is lost for as long as its lease at most, and leased to one only"
-        await transport.call("ack", lease)
-    assert (await transport.call("inspect.queue")).in_flight == status.in_flight
+    while rest := await queue.claim("w", 60):
+        assert rest.attempts == 1, "a message is lost for as long as its lease at most, and leased to one only"
+        await queue.ack(rest)
+    assert (await queue.status()).in_flight == status.in_flight
 
 
-async def test_a_cancelled_caller_comes_back_at_once(quiet: Redis, opened: AsyncExitStack) -> None:
-    transport = await from_url("async", quiet.url, "jobs")
-    opened.push_async_callback(transport.close)
+@pytest.mark.parametrize("twin", ["async"])
+async def test_a_cancelled_caller_comes_back_at_once(queues: Queues, quiet: Redis) -> None:
+    queue = await queues.open("jobs", url=quiet.url)
     with connect(quiet.url) as admin:
         admin.client_pause(2000)
         loop = asyncio.get_running_loop()
         start = loop.time()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await transport.call("claim", "w", 30)
+                await queue.claim("w", 30)
         assert loop.time() - start < 1
         admin.client_unpause()
 
 
-def test_a_forked_child_opens_connections_of_its_own(url: str, queue: str) -> None:
-    with fairlane.connect(url, queue=queue) as transport:
+def test_a_forked_child_opens_connections_of_its_own(url: str, name: str) -> None:
+    with fairlane.connect(url, queue=name) as transport:
         transport.publish("g", 1)
         child = os.fork()
         if child == 0:
@@ -313,8 +280,8 @@ def test_a_forked_child_opens_connections_of_its_own(url: str, queue: str) -> No
         assert transport.inspect.queue().messages == 101
 
 
-def test_many_threads_share_one_transport(url: str, queue: str) -> None:
-    with fairlane.connect(f"{url}?max_connections=3", queue=queue) as transport:
+def test_many_threads_share_one_transport(url: str, name: str) -> None:
+    with fairlane.connect(f"{url}?max_connections=3", queue=name) as transport:
         for number in range(200):
             transport.publish(f"g{number}", number)
         found: list[int] = []
@@ -346,15 +313,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_tls(certificate: Any, twin: str, opened: AsyncExitStack) -> None:
+async def test_tls(queues: Queues, certificate: Any) -> None:
     port = free_port()
     files = ("--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem"))
     trust = ("--tls-ca-cert-file", str(certificate / "cert.pem"), "--tls-auth-clients", "no")
     with private("--tls-port", str(port), *files, *trust, "--requirepass", "p%@/w"):
         secure = f"rediss://:p%25%40%2Fw@127.0.0.1:{port}/0?ssl_ca_certs={certificate / 'cert.pem'}"
         await asyncio.to_thread(migrate.upgrade, secure, queue="jobs")
-        transport = await from_url(twin, secure, "jobs")
-        opened.push_async_callback(transport.close)
-        await transport.call("publish", "g", 1)
+        queue = await queues.open("jobs", url=secure)
+        await queue.publish("g", 1)
         with pytest.raises(BackendUnavailable):  # not signed by anybody that the system trusts
-            await from_url(twin, secure.partition("?")[0], "jobs", startup_timeout=0)
+            await queues.open("jobs", url=secure.partition("?")[0], startup_timeout=0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ import fairlane
 from fairlane import migrate
 from fairlane.backends.redis.wire import keys_of
 from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
-from tests.backends.redis.servers import connect, primaries, private
-from tests.backends.redis.twins import TWINS, Twin, from_url
+from tests.backends.redis.servers import TWINS, connect, primaries, private
 from tests.conftest import require_server
+from tests.harness import Queue, Queues
 from tests.servers.redis_cluster import RedisCluster
 
 QUEUE = "jobs"
@@ -40,25 +39,16 @@ def url(cluster: RedisCluster) -> Iterator[str]:
     migrate.downgrade(cluster.url, queue=QUEUE, revision="base")
 
 
-@pytest.fixture
-async def opened() -> AsyncIterator[AsyncExitStack]:
-    async with AsyncExitStack() as stack:
-        yield stack
-
-
 @pytest.fixture(params=["url", "client"])
-async def transport(request: pytest.FixtureRequest, twin: str, url: str, opened: AsyncExitStack) -> AsyncIterator[Twin]:
+async def queue(request: pytest.FixtureRequest, queues: Queues, url: str) -> Queue:
     """Built on a URL, or on a cluster client of the application, which repeats failed commands."""
     if request.param == "url":
-        made = await from_url(twin, url, QUEUE)
-    else:
-        host, _, port = url.removeprefix("redis+cluster://").partition(":")
-        kind: Any = redis.RedisCluster if twin == "sync" else redis.asyncio.RedisCluster
-        client = kind(host=host, port=int(port), decode_responses=True)
-        face: Any = fairlane.RedisTransport if twin == "sync" else fairlane.AsyncRedisTransport
-        made = Twin(face(client, queue=QUEUE), client)
-    yield made
-    await made.close()
+        return await queues.open(QUEUE, url=url)
+    host, _, port = url.removeprefix("redis+cluster://").partition(":")
+    kind: Any = redis.RedisCluster if queues.twin == "sync" else redis.asyncio.RedisCluster
+    client = kind(host=host, port=int(port), decode_responses=True)
+    queues.afterwards(client.close if queues.twin == "sync" else client.aclose)
+    return queues.over(QUEUE, client)
 
 
 def move_slot(client: Any, pause: float = 0.0) -> None:
@@ -78,20 +68,20 @@ def move_slot(client: Any, pause: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_queue_that_moves_to_another_node_is_followed(transport: Twin, url: str) -> None:
-    await transport.call("publish", "g", {"n": "é"})
-    lease = await transport.call("claim", "w", 30)
+async def test_a_queue_that_moves_to_another_node_is_followed(queue: Queue, url: str) -> None:
+    await queue.publish("g", {"n": "é"})
+    lease = await queue.get("w", 30)
     for _ in range(2):
         with connect(url) as client:
             move_slot(client)
-        lease = await transport.call("extend", lease, 60)
+        lease = await queue.extend(lease, 60)
     assert lease.event == {"n": "é"}
-    await transport.call("ack", lease)
-    assert (await transport.call("inspect.queue")).messages == 0
+    await queue.ack(lease)
+    assert (await queue.status()).messages == 0
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_calls_wait_for_a_queue_that_is_being_moved(transport: Twin, url: str) -> None:
+async def test_calls_wait_for_a_queue_that_is_being_moved(queue: Queue, url: str) -> None:
     """While its keys are on two nodes neither can serve it. Guards against errors for as long as a move takes."""
     moving = threading.Event()
 
@@ -106,34 +96,33 @@ async def test_calls_wait_for_a_queue_that_is_being_moved(transport: Twin, url: 
     published = 0
     while not mover.done() or published < 10:
         published += 1
-        await transport.call("publish", "g", published)
+        await queue.publish("g", published)
     await mover
     for number in range(1, published + 1):
-        lease = await transport.call("claim", "w", 30)
+        lease = await queue.get("w", 30)
         assert lease.event == number
-        await transport.call("ack", lease)
+        await queue.ack(lease)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_primary_without_the_functions_is_named(url: str, twin: str, opened: AsyncExitStack) -> None:
+async def test_a_primary_without_the_functions_is_named(queues: Queues, url: str) -> None:
     """As after a node was added: the queue's slot is there, its functions are not."""
-    transport = await from_url(twin, url, QUEUE)
-    opened.push_async_callback(transport.close)
-    await transport.call("publish", "g", 1)
+    queue = await queues.open(QUEUE, url=url)
+    await queue.publish("g", 1)
     with connect(url) as client:
         node = client.get_node_from_key(KEY)
         client.get_redis_connection(node).function_delete(f"fairlane_{QUEUE}")
         with pytest.raises(SchemaNotReady, match=rf"not there on .*{node.port}.*run `fairlane migrate") as caught:
-            await transport.call("publish", "g", 2)
+            await queue.publish("g", 2)
         assert caught.value.host == f"127.0.0.1:{node.port}"
         with pytest.raises(SchemaNotReady, match=rf"on .*{node.port}"):
-            await from_url(twin, url, QUEUE)
+            await queues.open(QUEUE, url=url)
     migrate.upgrade(url, queue=QUEUE)
-    await transport.call("publish", "g", 2)
+    await queue.publish("g", 2)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_connections_that_break_all_the_time_are_typed_errors(transport: Twin, url: str) -> None:
+async def test_connections_that_break_all_the_time_are_typed_errors(queue: Queue, url: str) -> None:
     """Guards against errors of the driver's own, such as an AttributeError out of a connection that was just closed."""
     deadline = time.monotonic() + 4
     done = failed = 0
@@ -142,7 +131,7 @@ async def test_connections_that_break_all_the_time_are_typed_errors(transport: T
         nonlocal done, failed
         while time.monotonic() < deadline:
             try:
-                await transport.call("publish", f"g{number}", done)
+                await queue.publish(f"g{number}", done)
                 done += 1
             except BackendUnavailable:
                 failed += 1
@@ -157,7 +146,7 @@ async def test_connections_that_break_all_the_time_are_typed_errors(transport: T
 
     await asyncio.gather(asyncio.to_thread(kill), *(work(number) for number in range(4)))
     assert done
-    assert (await transport.call("inspect.queue")).messages >= done
+    assert (await queue.status()).messages >= done
 
 
 def test_a_server_that_is_no_cluster_is_a_configuration_error() -> None:
@@ -167,14 +156,14 @@ def test_a_server_that_is_no_cluster_is_a_configuration_error() -> None:
 
 @pytest.mark.parametrize("operation", ["ack", "publish"])
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_broken_call_is_not_repeated(transport: Twin, url: str, operation: str) -> None:
-    await transport.call("publish", "g", 1)
-    lease = await transport.call("claim", "w", 30)
+async def test_a_broken_call_is_not_repeated(queue: Queue, url: str, operation: str) -> None:
+    await queue.publish("g", 1)
+    lease = await queue.get("w", 30)
     arguments = (lease,) if operation == "ack" else ("g2", 2)
     with connect(url) as client:
         node = client.get_redis_connection(client.get_node_from_key(KEY))
         node.client_pause(5000, all=False)
-        call = asyncio.ensure_future(transport.call(operation, *arguments))
+        call = asyncio.ensure_future(getattr(queue, operation)(*arguments))
         await asyncio.sleep(0.3)
         node.client_kill_filter(_type="normal", skipme=True)
         with pytest.raises(BackendUnavailable):
@@ -182,29 +171,29 @@ async def test_a_broken_call_is_not_repeated(transport: Twin, url: str, operatio
         node.client_unpause()
         await asyncio.sleep(0.1)
         # it was killed while it waited for the pause to end: whoever repeats it has it carried out now
-        assert (await transport.call("inspect.queue")).messages == 1
+        assert (await queue.status()).messages == 1
         if operation == "ack":
-            await transport.call("ack", lease)
+            await queue.ack(lease)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_cluster_that_was_restarted_is_found_again(transport: Twin, cluster: RedisCluster, url: str) -> None:
-    await transport.call("publish", "g", 1)
-    lease = await transport.call("claim", "w", 30)
+async def test_a_cluster_that_was_restarted_is_found_again(queue: Queue, cluster: RedisCluster, url: str) -> None:
+    await queue.publish("g", 1)
+    lease = await queue.get("w", 30)
     cluster.kill()
     with pytest.raises(BackendUnavailable):
-        await transport.call("ack", lease)
+        await queue.ack(lease)
     await asyncio.to_thread(cluster.start)
     errors = 0
     while True:
         try:
-            await transport.call("ack", lease)
+            await queue.ack(lease)
             break
         except BackendUnavailable:  # CLUSTERDOWN until the nodes agree
             errors += 1
             assert errors < 100
             await asyncio.sleep(0.1)
-    assert (await transport.call("inspect.queue")).messages == 0
+    assert (await queue.status()).messages == 0
 
 
 def test_every_primary_has_the_functions(url: str) -> None:
@@ -231,8 +220,8 @@ def test_one_node_alone_is_a_configuration_error_that_says_what_to_do(url: str) 
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_no_cluster_is_one_typed_error(twin: str) -> None:
+async def test_no_cluster_is_one_typed_error(queues: Queues) -> None:
     with pytest.raises(BackendUnavailable) as caught:
-        await from_url(twin, "redis+cluster://:s3cret@127.0.0.1:1,127.0.0.1:2", QUEUE, startup_timeout=0)
+        await queues.open(QUEUE, url="redis+cluster://:s3cret@127.0.0.1:1,127.0.0.1:2", startup_timeout=0)
     assert "127.0.0.1:1" in str(caught.value)
     assert "s3cret" not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,29 +12,12 @@ import pytest
 import redis
 
 import fairlane
-from fairlane import migrate
-from tests.backends.redis.servers import VARIABLES, missing
-from tests.conftest import require_server
 from tests.harness.proxy import Proxy
 from tests.interruption import interrupted
 
 WITHIN = "fairlane/backends/redis/"
 KINDS = (TimeoutError, ConnectionResetError)
 """What drivers raise as well."""
-
-
-@pytest.fixture
-def url() -> str:
-    require_server(missing("single"))
-    return os.environ[VARIABLES["single"]]
-
-
-@pytest.fixture
-def queue(url: str) -> Iterator[str]:
-    name = f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=name)
-    yield name
-    migrate.downgrade(url, queue=name, revision="base")
 
 
 @contextmanager
@@ -70,9 +51,9 @@ class AlarmingSocket:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_time_limit_is_never_taken_for_a_broken_connection(url: str, queue: str, kind: type[Exception]) -> None:
+def test_a_time_limit_is_never_taken_for_a_broken_connection(url: str, name: str, kind: type[Exception]) -> None:
     """Guards against a publish that is sent again, and stored twice, because the handler raised a TimeoutError."""
-    with fairlane.connect(url, queue=queue) as transport:
+    with fairlane.connect(url, queue=name) as transport:
         transport.publish("g", 1)
         ((connection, _),) = transport._executor._sender._connections._free  # type: ignore[attr-defined]
         connection._socket = AlarmingSocket(connection._socket)
@@ -84,15 +65,15 @@ def test_a_time_limit_is_never_taken_for_a_broken_connection(url: str, queue: st
 @pytest.mark.parametrize("made", ["url", "client"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_time_limit_that_ends_while_a_call_waits_passes_as_it_is(
-    url: str, queue: str, kind: type[Exception], made: str
+    url: str, name: str, kind: type[Exception], made: str
 ) -> None:
     """Guards against a job that goes on after its time, because its limit looked like an error of the server."""
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
         through = f"redis://127.0.0.1:{proxy.port}/0"
         if made == "url":
-            transport = fairlane.connect(through, queue=queue)
+            transport = fairlane.connect(through, queue=name)
         else:
-            transport = fairlane.RedisTransport(redis.Redis.from_url(through), queue=queue)
+            transport = fairlane.RedisTransport(redis.Redis.from_url(through), queue=name)
         with transport:
             transport.publish("g", 1)
             proxy.silence()
@@ -100,11 +81,11 @@ def test_a_time_limit_that_ends_while_a_call_waits_passes_as_it_is(
                 transport.claim("w", 30)
 
 
-def test_an_interrupted_call_gives_its_connection_free_for_the_next(url: str, queue: str) -> None:
+def test_an_interrupted_call_gives_its_connection_free_for_the_next(url: str, name: str) -> None:
     """Guards against calls that wait for ever, since an interrupted one never gave back the right to a connection."""
     at = 0
     while True:
-        with fairlane.connect(url, queue=queue, max_connections=1, timeout=2) as transport:
+        with fairlane.connect(url, queue=name, max_connections=1, timeout=2) as transport:
             transport.publish("g", 1)
             if not interrupted(partial(transport.publish, "g", 2), at, WITHIN):
                 break

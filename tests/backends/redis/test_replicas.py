@@ -15,8 +15,8 @@ import pytest
 import fairlane
 from fairlane import migrate
 from fairlane.errors import BackendUnavailable
-from tests.backends.redis.servers import connect, private
-from tests.backends.redis.twins import TWINS, from_url
+from tests.backends.redis.servers import TWINS, connect, private
+from tests.harness import Queues
 from tests.servers.redis import Redis
 
 NOON = datetime(2027, 1, 15, 8, tzinfo=UTC)
@@ -41,32 +41,30 @@ def wait_for(is_so: Any) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_change_is_on_a_replica_when_the_call_returns(pair: Pair, twin: str) -> None:
+async def test_a_change_is_on_a_replica_when_the_call_returns(pair: Pair, queues: Queues) -> None:
     primary, replica = pair
-    transport = await from_url(twin, primary.url, "jobs", wait_replicas=1)
+    queue = await queues.open("jobs", url=primary.url, wait_replicas=1)
     with connect(replica.url) as client:
         for number in range(50):
-            await transport.call("publish", "g", number)
+            await queue.publish("g", number)
             assert client.hlen("{jobs}:events") == number + 1
         for number in range(50):
-            await transport.call("ack", await transport.call("claim", "w", 30))
+            await queue.ack(await queue.get())
             assert client.hlen("{jobs}:events") == 49 - number
-    assert await transport.call("claim", "w", 30) is None
+    assert await queue.claim("w", 30) is None
     with pytest.raises(fairlane.LeaseLost):
-        await transport.call("ack", fairlane.Lease("g", 1, 1, "t", 1, NOON, NOON))
-    await transport.close()
+        await queue.ack(fairlane.Lease("g", 1, 1, "t", 1, NOON, NOON))
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_replica_that_is_gone_is_an_error_that_says_what_was_done(pair: Pair, twin: str) -> None:
+async def test_a_replica_that_is_gone_is_an_error_that_says_what_was_done(pair: Pair, queues: Queues) -> None:
     primary, replica = pair
-    transport = await from_url(twin, primary.url, "jobs", wait_replicas=1)
-    await transport.call("publish", "g", 1)
+    queue = await queues.open("jobs", url=primary.url, wait_replicas=1)
+    await queue.publish("g", 1)
     replica.kill()
     with pytest.raises(BackendUnavailable, match=r"carried out on the primary, but 0 of 1 replicas"):
-        await transport.call("publish", "g", 2)
-    assert (await transport.call("inspect.queue")).messages == 2
-    await transport.close()
+        await queue.publish("g", 2)
+    assert (await queue.status()).messages == 2
 
 
 def failover(pair: Pair, wait_replicas: int) -> int:

@@ -4,53 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import fairlane
-from fairlane import migrate
+from fairlane import Lease, migrate
 from fairlane.errors import BackendUnavailable, TransportClosed
-from tests.backends.redis.servers import VARIABLES, connect, missing, private
-from tests.backends.redis.twins import TWINS, Twin, from_url, on_client
-from tests.conftest import require_server
+from tests.backends.redis.servers import TWINS, connect, on_client, private
+from tests.harness import Queue, Queues
 from tests.harness.proxy import Proxy
 
 TIMEOUT = 0.6
-OPERATIONS = ("publish", "claim", "ack", "nack", "extend", "inspect.queue")
-
-
-@pytest.fixture
-def url() -> str:
-    require_server(missing("single"))
-    return os.environ[VARIABLES["single"]]
-
-
-@pytest.fixture
-def queue(url: str) -> Iterator[str]:
-    name = f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=name)
-    yield name
-    migrate.downgrade(url, queue=name, revision="base")
 
 
 @pytest.fixture
 def proxy(url: str) -> Iterator[Proxy]:
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as made:
         yield made
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[AsyncExitStack]:
-    async with AsyncExitStack() as stack:
-        yield stack
 
 
 def through(proxy: Proxy) -> str:
@@ -65,74 +42,66 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 @pytest.fixture(params=["url", "client"])
-async def transport(
-    request: pytest.FixtureRequest, twin: str, proxy: Proxy, queue: str, opened: AsyncExitStack
-) -> Twin:
-    """Through the proxy, with one message leased and one waiting."""
+async def queue(request: pytest.FixtureRequest, queues: Queues, proxy: Proxy, name: str) -> Queue:
+    """Through the proxy, on a URL or on a client of the application."""
     if request.param == "url":
-        made = await from_url(twin, through(proxy), queue, timeout=TIMEOUT)
-    else:
-        made = on_client(twin, through(proxy), queue, timeout=TIMEOUT)
-    opened.push_async_callback(made.close)
-    await made.call("publish", "g", 1)
-    await made.call("publish", "h", 2)
-    made.lease = await made.call("claim", "w", 30)
-    return made
+        return await queues.open(name, url=through(proxy), timeout=TIMEOUT)
+    return on_client(queues, through(proxy), name, timeout=TIMEOUT)
 
 
-def arguments(transport: Twin, operation: str) -> tuple[Any, ...]:
-    given: dict[str, tuple[Any, ...]] = {
-        "publish": ("g", 3),
-        "claim": ("w", 30),
-        "ack": (transport.lease,),
-        "nack": (transport.lease,),
-        "extend": (transport.lease, 30),
-    }
-    return given.get(operation, ())
+CALLS: dict[str, Callable[[Queue, Lease], Awaitable[Any]]] = {
+    "publish": lambda queue, lease: queue.publish("g", 3),
+    "claim": lambda queue, lease: queue.claim("w", 30),
+    "ack": lambda queue, lease: queue.ack(lease),
+    "nack": lambda queue, lease: queue.nack(lease),
+    "extend": lambda queue, lease: queue.extend(lease, 30),
+    "look": lambda queue, lease: queue.status(),
+}
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("twin", TWINS)
-async def test_silence_ends_every_call_in_time(transport: Twin, proxy: Proxy, operation: str) -> None:
+async def test_silence_ends_every_call_in_time(queue: Queue, proxy: Proxy, call: str) -> None:
     """Guards against a worker that hangs for ever on a server that keeps the connection open and says nothing."""
+    await queue.publish("g", 1)
+    await queue.publish("h", 2)
+    lease = await queue.get()
     proxy.silence()
     with at_most(TIMEOUT + 1), pytest.raises(BackendUnavailable, match=r"in time.*not known"):
-        await transport.call(operation, *arguments(transport, operation))
+        await CALLS[call](queue, lease)
     proxy.resume()
     await asyncio.sleep(0.05)
-    status = await transport.call("inspect.queue")
+    status = await queue.status()
     assert status.messages in (1, 2, 3), "the silent connection was thrown away: no answer goes to another call"
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_drops_of_an_answer_do_not_prolong_a_call(proxy: Proxy, queue: str, twin: str, opened: Any) -> None:
+async def test_drops_of_an_answer_do_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str) -> None:
     """Each piece comes in time, the whole does not."""
-    transport = await from_url(twin, through(proxy), queue, timeout=TIMEOUT)
-    opened.push_async_callback(transport.close)
-    await transport.call("publish", "g", "x" * 4_000_000)
+    queue = await queues.open(name, url=through(proxy), timeout=TIMEOUT)
+    await queue.publish("g", "x" * 4_000_000)
     proxy.delay = 0.1
     with at_most(TIMEOUT + 1), pytest.raises(BackendUnavailable, match="in time"):
-        await transport.call("claim", "w", 30)
+        await queue.claim("w", 30)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queue: str, twin: str, opened: Any) -> None:
+async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str, twin: str) -> None:
     """Each answer while connecting comes in time, all of them do not."""
-    transport = await from_url(twin, through(proxy), queue, timeout=TIMEOUT)
-    opened.push_async_callback(transport.close)
+    queue = await queues.open(name, url=through(proxy), timeout=TIMEOUT)
     proxy.cut()
     await asyncio.sleep(0.05)  # a connection that has just been used is not looked at
     proxy.delay = TIMEOUT * 0.8
     # asyncio's handshake takes one round trip, after which the call itself is sent
     outcome = "nothing was changed" if twin == "sync" else "not known"
     with at_most(TIMEOUT * 1.5), pytest.raises(BackendUnavailable, match=f"in time .*{outcome}"):
-        await transport.call("publish", "g", 1)
+        await queue.publish("g", 1)
 
 
 @pytest.mark.parametrize("silent", ["before the handshake", "after it"])
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_transport_is_made_or_refused_within_startup_timeout(
-    proxy: Proxy, queue: str, twin: str, silent: str
+    proxy: Proxy, queues: Queues, name: str, silent: str
 ) -> None:
     if silent == "before the handshake":
         proxy.silence()
@@ -141,11 +110,11 @@ async def test_a_transport_is_made_or_refused_within_startup_timeout(
         threading.Timer(0.05, proxy.silence).start()
         await asyncio.sleep(0.1)
     with at_most(3), pytest.raises(BackendUnavailable):
-        await from_url(twin, through(proxy), queue, startup_timeout=0.5)
+        await queues.open(name, url=through(proxy), startup_timeout=0.5)
 
 
-async def test_a_cancelled_call_comes_back_at_once_and_so_does_the_loop(proxy: Proxy, queue: str) -> None:
-    transport = await fairlane.connect_async(through(proxy), queue=queue)
+async def test_a_cancelled_call_comes_back_at_once_and_so_does_the_loop(proxy: Proxy, name: str) -> None:
+    transport = await fairlane.connect_async(through(proxy), queue=name)
     await transport.publish("g", 1)
     proxy.silence()
     with at_most(1):
@@ -157,12 +126,12 @@ async def test_a_cancelled_call_comes_back_at_once_and_so_does_the_loop(proxy: P
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_closing_never_waits_for_a_silent_server(transport: Twin, proxy: Proxy) -> None:
+async def test_closing_never_waits_for_a_silent_server(queue: Queue, proxy: Proxy) -> None:
     proxy.silence()
-    call = asyncio.ensure_future(transport.call("claim", "w", 30))
+    call = asyncio.ensure_future(queue.claim("w", 30))
     await asyncio.sleep(0.1)
     with at_most(0.4):
-        await transport.call("close")
+        await queue.close()
     with pytest.raises((BackendUnavailable, TransportClosed)):
         await call
 
@@ -170,37 +139,33 @@ async def test_closing_never_waits_for_a_silent_server(transport: Twin, proxy: P
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_connection_closed_while_idle_is_replaced_without_an_error(
-    proxy: Proxy, queue: str, twin: str, reset: bool, opened: AsyncExitStack
+    proxy: Proxy, queues: Queues, name: str, reset: bool
 ) -> None:
     """Guards against the first call after each pause failing, where a firewall or the server ends idle connections."""
-    transport = await from_url(twin, through(proxy), queue)
-    opened.push_async_callback(transport.close)
+    queue = await queues.open(name, url=through(proxy))
     for number in range(3):
         proxy.cut(reset=reset)
         time.sleep(0.05)  # noqa: ASYNC251 - the loop has no time to find out by itself
-        assert await transport.call("publish", "g", number) == number + 1
+        assert await queue.publish("g", number) == number + 1
     assert proxy.accepted >= 4
 
 
 @pytest.mark.parametrize("twin", TWINS)
 async def test_connections_that_are_all_in_use_are_named_and_nothing_was_sent(
-    proxy: Proxy, queue: str, twin: str, opened: AsyncExitStack
+    proxy: Proxy, queues: Queues, name: str
 ) -> None:
-    transport = await from_url(twin, through(proxy), queue, max_connections=1, timeout=TIMEOUT)
-    other = await from_url(twin, through(proxy), queue)
-    opened.push_async_callback(transport.close)
-    opened.push_async_callback(other.close)
+    queue = await queues.open(name, url=through(proxy), max_connections=1, timeout=TIMEOUT)
     proxy.silence()
-    waiting = [asyncio.ensure_future(transport.call("publish", "g", number)) for number in range(2)]
+    waiting = [asyncio.ensure_future(queue.publish("g", number)) for number in range(2)]
     await asyncio.wait(waiting)
     texts = sorted(str(each.exception()) for each in waiting)
     assert any("max_connections" in text and "nothing was changed" in text for text in texts), texts
     proxy.resume()
 
 
-def test_a_refused_connection_says_that_nothing_was_changed(url: str, queue: str) -> None:
+def test_a_refused_connection_says_that_nothing_was_changed(url: str, name: str) -> None:
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
-        transport = fairlane.connect(through(proxy), queue=queue)
+        transport = fairlane.connect(through(proxy), queue=name)
         transport.publish("g", 1)
     time.sleep(0.05)  # a connection that was in use a moment ago is not looked at again
     for operation in (lambda: transport.publish("g", 2), lambda: transport.claim("w", 30)):
@@ -231,9 +196,9 @@ print("done", flush=True)
 """
 
 
-def test_a_process_that_closes_nothing_ends_at_once_and_says_nothing(url: str, queue: str) -> None:
+def test_a_process_that_closes_nothing_ends_at_once_and_says_nothing(url: str, name: str) -> None:
     done = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, url, queue], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", SCRIPT, url, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert done.stdout is not None
     assert done.stderr is not None
@@ -247,28 +212,28 @@ def test_a_process_that_closes_nothing_ends_at_once_and_says_nothing(url: str, q
         done.communicate()
 
 
-async def test_a_client_of_another_loop_is_refused_before_anything_is_sent(url: str, queue: str) -> None:
-    twin = on_client("async", url, queue)
-    await twin.call("publish", "g", 1)
+@pytest.mark.parametrize("twin", ["async"])
+async def test_a_client_of_another_loop_is_refused_before_anything_is_sent(queues: Queues, url: str, name: str) -> None:
+    queue = on_client(queues, url, name)
+    await queue.publish("g", 1)
 
     def elsewhere() -> None:
         with pytest.raises(fairlane.ConfigurationError, match="event loop"):
-            asyncio.run(twin.transport.publish("g", 2))
+            asyncio.run(queue.transport.publish("g", 2))
 
     await asyncio.to_thread(elsewhere)
-    assert (await twin.call("inspect.queue")).messages == 1
+    assert (await queue.status()).messages == 1
     child = os.fork()
     if child == 0:
         code = 1
         try:
             with pytest.raises(fairlane.ConfigurationError, match="fork"):
-                asyncio.run(twin.transport.publish("g", 2))
+                asyncio.run(queue.transport.publish("g", 2))
             code = 0
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1]) == 0
-    assert (await twin.call("inspect.queue")).messages == 1
-    await twin.close()
+    assert (await queue.status()).messages == 1
 
 
 def test_a_replica_is_one_typed_error_that_says_to_connect_to_the_primary() -> None:

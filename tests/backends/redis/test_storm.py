@@ -8,38 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 import fairlane
-from fairlane import migrate
 from fairlane.errors import BackendUnavailable
-from tests.backends.redis.servers import VARIABLES, connect, missing
-from tests.conftest import require_server
+from tests.backends.redis.servers import connect
 from tests.harness.proxy import Proxy
 
 SECONDS = 5.0
-
-
-@pytest.fixture
-def url() -> str:
-    require_server(missing("single"))
-    return os.environ[VARIABLES["single"]]
-
-
-@pytest.fixture
-def queue(url: str) -> Iterator[str]:
-    name = f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=name)
-    yield name
-    migrate.downgrade(url, queue=name, revision="base")
 
 
 class Storm:
@@ -140,13 +120,13 @@ def fork(storm: Storm, queue: fairlane.RedisTransport[Any], number: int) -> int:
     return child
 
 
-def test_connections_that_break_at_random_mix_up_nothing(url: str, queue: str) -> None:
+def test_connections_that_break_at_random_mix_up_nothing(url: str, name: str) -> None:
     storm = Storm()
     dice = random.Random(1)
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
         there = f"redis://127.0.0.1:{proxy.port}/0?max_connections=4&timeout=10"
-        sync = fairlane.RedisTransport.from_url(there, queue=queue)
-        asyncio_one = asyncio.run(fairlane.AsyncRedisTransport.from_url(there, queue=queue))
+        sync = fairlane.RedisTransport.from_url(there, queue=name)
+        asyncio_one = asyncio.run(fairlane.AsyncRedisTransport.from_url(there, queue=name))
         threads = [threading.Thread(target=blocking, args=(storm, sync, f"thread-{n}")) for n in range(6)]
         threads += [threading.Thread(target=loop, args=(storm, asyncio_one, f"loop-{n}")) for n in range(2)]
         for each in threads:
@@ -166,7 +146,7 @@ def test_connections_that_break_at_random_mix_up_nothing(url: str, queue: str) -
     assert set(codes) == {0}
     assert len(storm.confirmed) > 100
     with connect(url) as client:
-        stored = Counter(event.decode()[1:-1] for event in client.hvals(f"{{{queue}}}:events"))
+        stored = Counter(event.decode()[1:-1] for event in client.hvals(f"{{{name}}}:events"))
     assert max(stored.values()) == 1, "nothing was sent twice"
     assert not set(storm.confirmed) - set(stored), "nothing that was confirmed is lost"
     extra = {event for event in set(stored) - set(storm.confirmed) if not event.startswith("child")}
