@@ -1,15 +1,8 @@
-"""What a queue's schema in Postgres consists of, as text that two databases can be compared by.
-
-FAIRLANE_UPDATE_GOLDEN=1 writes the golden file anew, for review.
-"""
+"""What a queue's schema in Postgres consists of, as text that two databases can be compared by."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
-
-GOLDEN = Path(__file__).parents[2] / "schema" / "golden" / "postgres.txt"
 
 # Each query gives lines. Bodies of functions are left out: their files are what is reviewed.
 QUERIES = {
@@ -77,11 +70,3 @@ def catalogue(connection: Any, queue: str, roles: dict[str, str] | None = None) 
     for name, stands_for in {queue: "<queue>", **(roles or {})}.items():
         dump = dump.replace(name, stands_for)
     return dump
-
-
-def golden(dump: str) -> str:
-    """Return the golden dump; write it first where that is asked for."""
-    if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(dump)
-    return GOLDEN.read_text()

@@ -10,8 +10,9 @@ import pytest
 
 import fairlane
 from fairlane import migrate
-from tests.backends.postgres.catalogue import catalogue, golden
+from tests.backends.postgres.catalogue import catalogue
 from tests.backends.postgres.fresh import Database, fresh_database
+from tests.golden import golden
 from tests.harness import held
 from tests.servers.postgres import find_tool
 
@@ -31,7 +32,7 @@ def described(database: Database, queue: str) -> str:
 def test_the_schema_is_the_golden_one(database: Database) -> None:
     migrate.upgrade(database.url(), queue="lane_under_test", **database.migration_roles())
     dump = described(database, "lane_under_test")
-    assert dump == golden(dump)
+    assert dump == golden("postgres.txt", dump)
 
 
 def test_up_down_up_leaves_the_same_and_down_leaves_nothing(database: Database) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
-
-GOLDEN = Path(__file__).parents[2] / "schema" / "golden" / "redis.txt"
 
 
 def listing(client: Any, queue: str) -> str:
@@ -45,11 +41,3 @@ def _text(value: Any) -> Any:
     if isinstance(value, (list, set)) and all(isinstance(each, bytes) for each in value):
         return [each.decode() for each in value]
     return value
-
-
-def golden(text: str) -> str:
-    """Return the golden listing; write it first where that is asked for."""
-    if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text)
-    return GOLDEN.read_text()

@@ -17,8 +17,9 @@ from fairlane import migrate
 from fairlane.backends.redis.target import RedisTarget
 from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
 from tests import commands
-from tests.backends.redis.listing import golden, listing
+from tests.backends.redis.listing import listing
 from tests.backends.redis.servers import connect, private
+from tests.golden import golden
 from tests.servers.redis import Redis
 
 
@@ -60,7 +61,7 @@ def test_the_functions_and_keys_are_the_golden_ones(url: str, client: Any) -> No
     migrate.upgrade(url, queue="lane_under_test")
     use(url, "lane_under_test")
     found = listing(client, "lane_under_test")
-    assert found == golden(found)
+    assert found == golden("redis.txt", found)
 
 
 def test_up_down_up_leaves_the_same_and_down_leaves_nothing(url: str, client: Any) -> None:

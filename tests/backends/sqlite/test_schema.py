@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import pytest
 import fairlane
 from fairlane import migrate
 from fairlane.templates import render, split_sqlite
+from tests.golden import golden
 from tests.harness import held
 
-GOLDEN = Path(__file__).parents[2] / "schema" / "golden"
+HEADER = "-- Written by tests/backends/sqlite/test_schema.py with FAIRLANE_UPDATE_GOLDEN=1.\n\n"
 FILES = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
 
 
@@ -44,20 +44,11 @@ def described(connection: sqlite3.Connection) -> str:
     return "\n".join(parts)
 
 
-def golden(name: str, dump: str) -> str:
-    """Return the stored dump; with FAIRLANE_UPDATE_GOLDEN=1 store this one first."""
-    file = GOLDEN / name
-    text = "-- Written by tests/schema/test_sqlite_schema.py with FAIRLANE_UPDATE_GOLDEN=1.\n\n" + dump
-    if os.environ.get("FAIRLANE_UPDATE_GOLDEN"):
-        file.write_text(text)
-    return file.read_text().split("\n\n", 1)[1]
-
-
 @pytest.mark.parametrize("head_start", ["1", "always"])
 def test_the_schema_is_the_golden_one(path: Any, head_start: Any) -> None:
     migrate.upgrade(f"sqlite:///{path}", queue="lane_under_test", head_start=head_start)
     dump = catalogue(path)
-    assert dump == golden(f"sqlite_{head_start}.sql", dump)
+    assert HEADER + dump == golden(f"sqlite_{head_start}.sql", HEADER + dump)
 
 
 @pytest.mark.parametrize("dialect", ["libsql", "rqlite"])
@@ -68,7 +59,7 @@ def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect: str) ->
             for statement in split_sqlite(render(file, dialect=dialect, **names)):
                 connection.execute(statement)
         dump = described(connection)
-    assert dump == golden(f"{dialect}.sql", dump)
+    assert HEADER + dump == golden(f"{dialect}.sql", HEADER + dump)
 
 
 def test_up_down_up_leaves_the_same_and_down_leaves_nothing(path: Any) -> None:

@@ -1,4 +1,4 @@
--- Written by tests/schema/test_sqlite_schema.py with FAIRLANE_UPDATE_GOLDEN=1.
+-- Written by tests/backends/sqlite/test_schema.py with FAIRLANE_UPDATE_GOLDEN=1.
 
 -- index lane_under_test_groups_floor_0
 CREATE INDEX "lane_under_test_groups_floor_0" on "lane_under_test_groups" (ready_at)
