@@ -26,7 +26,7 @@ from tests.harness import KITS, Kit, Queue, Queues
 from tests.servers import DEFAULT, SERVERS, Server
 
 # what they assert says as much as in a test
-pytest.register_assert_rewrite("tests.harness.scene", "tests.harness.http_backends")
+pytest.register_assert_rewrite("tests.harness.scene", "tests.harness.http_backends", "tests.backends.shared.silence")
 
 MARKERS = (
     "promise(number, ...): the numbered promises of the contract that the test guards",

@@ -13,7 +13,8 @@ import pytest
 
 import fairlane
 from fairlane import LeaseLost
-from tests.harness import LONG, Queue
+from tests.harness import Queue
+from tests.harness.calls import every_call
 
 pytestmark = pytest.mark.promise(12)
 
@@ -213,14 +214,7 @@ async def test_arguments_a_closed_transport_says_so(queue: Queue) -> None:
     lease = await queue.get()
     await queue.close()
     await queue.close()
-    for use in (
-        lambda: queue.publish("g", 1),
-        lambda: queue.claim("w", LONG),
-        lambda: queue.ack(lease),
-        lambda: queue.nack(lease),
-        lambda: queue.extend(lease, LONG),
-        lambda: queue.status(),
-    ):
+    for use in every_call(queue, lease).values():
         with pytest.raises(fairlane.TransportClosed):
             await use()
 

@@ -21,6 +21,7 @@ from fairlane import (
 )
 from fairlane.backends.redis.wire import keys_of
 from tests.harness import LONG, Queue, Queues
+from tests.harness.calls import every_call
 from tests.harness.kits.redis import RedisKit
 from tests.servers.base import free_port
 
@@ -65,15 +66,7 @@ async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues: Queues) -> 
     await queue.publish("g", 1)
     lease = await queue.get()
     await queue.call_blocking(fairlane.migrate.downgrade, queue.kit.url(queue.name), queue=queue.name, revision="base")
-    for use in (
-        lambda: queue.publish("g", 1),
-        lambda: queue.claim("w", LONG),
-        lambda: queue.ack(lease),
-        lambda: queue.nack(lease),
-        lambda: queue.extend(lease, LONG),
-        lambda: queue.status(),
-        *((lambda: queue.groups(), lambda: queue.messages("g")) if queue.caps.inspect_messages else ()),
-    ):
+    for use in every_call(queue, lease).values():
         with pytest.raises(SchemaNotReady):
             await use()
     await queue.call_blocking(fairlane.migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import fairlane
-from tests.harness import LONG
+from tests.harness import LONG, Queue
 from tests.harness.queues import in_thread
 
 OPENSSL = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
@@ -54,6 +54,21 @@ def assert_moves_to_the_loop_it_is_used_in(url: str, queue: str) -> None:
     assert lease is not None
     assert lease.event == 0
     asyncio.run(transport.close())
+
+
+async def assert_neither_proxies_nor_netrc_come_between(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """What the environment says to HTTP clients in general is not meant for a database."""
+    netrc = folder / "netrc"
+    netrc.write_text("machine 127.0.0.1 login nobody password wrong")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    other = await queue.another()
+    await other.publish("g", 1)
+    assert await other.drain() == [("g", 1)]
 
 
 def assert_threads_share_a_transport(url: str, queue: str) -> None:

@@ -1,11 +1,12 @@
-"""Wait for something, not for some time."""
+"""Wait for something, not for some time; and see to it that nothing takes too long."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,3 +21,12 @@ async def eventually(condition: Callable[[], Any], deadline: float = 10.0, *, pa
             return value
         assert time.monotonic() < end, f"not within {deadline:g} seconds: {condition}"
         await asyncio.sleep(pause)
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Fail if the block takes longer."""
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"it took {took:.1f} seconds, more than {seconds:g}"

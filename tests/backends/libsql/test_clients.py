@@ -22,6 +22,7 @@ from tests.backends.libsql.relay import Relay, slow, status
 from tests.harness import LONG, Queue, Queues, eventually
 from tests.harness.http_backends import (
     assert_moves_to_the_loop_it_is_used_in,
+    assert_neither_proxies_nor_netrc_come_between,
     assert_threads_share_a_transport,
     make_certificate,
     open_files,
@@ -329,17 +330,9 @@ async def test_close_lets_go_of_the_connections(queues: Queues, queue: Queue) ->
 
 
 async def test_neither_proxies_nor_netrc_come_between(
-    queues: Queues, queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login nobody password wrong")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    other = await queues.open(queue.name)
-    await other.publish("g", 1)
-    assert await other.drain() == [("g", 1)]
+    await assert_neither_proxies_nor_netrc_come_between(queue, monkeypatch, tmp_path)
 
 
 async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, server: Server, twin: str) -> None:

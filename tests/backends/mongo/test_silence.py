@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,14 +10,19 @@ import pytest
 
 import fairlane
 from fairlane import BackendUnavailable
+from tests.backends.shared.silence import (
+    SLACK,
+    assert_a_cancelled_call_harms_no_other,
+    assert_a_process_that_closes_nothing_ends_at_once,
+)
 from tests.harness import Queue
+from tests.harness.calls import every_call
 from tests.harness.proxy import Proxy
+from tests.harness.waiting import at_most
 
 pytestmark = [pytest.mark.backends("mongo"), pytest.mark.promise(9)]
 
 TIMEOUT = 1.0
-SLACK = 3.0
-"""Seconds for a busy machine."""
 
 
 @pytest.fixture
@@ -35,39 +36,16 @@ def url(proxy: Proxy) -> str:
     return f"mongodb://127.0.0.1:{proxy.port}/?directConnection=true"
 
 
-class took:  # noqa: N801 - reads like a statement
-    """The block ends in time."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        assert time.monotonic() - self._began < self._seconds + SLACK
-
-
-CALLS: dict[str, Any] = {
-    "publish": lambda transport, lease: transport.publish("g", 1),
-    "claim": lambda transport, lease: transport.claim("w", 30),
-    "ack": lambda transport, lease: transport.ack(lease),
-    "nack": lambda transport, lease: transport.nack(lease),
-    "extend": lambda transport, lease: transport.extend(lease, 30),
-    "inspect": lambda transport, lease: transport.inspect.queue(),
-}
-
-
 async def test_a_silent_server_ends_every_call_within_its_timeout(queue: Queue, proxy: Proxy, capfd: Any) -> None:
     silenced = await queue.owner.open(queue.name, url=url(proxy), timeout=TIMEOUT)
     await silenced.publish("g", 0)
     lease = await silenced.get()
     proxy.silence()
-    for name, call in CALLS.items():
-        known = "nothing was changed" if name in ("publish", "inspect") else "is not known"
-        with took(TIMEOUT), pytest.raises(BackendUnavailable, match=known):
-            await silenced.call(call, silenced.transport, lease)
-    with took(TIMEOUT):
+    for name, call in every_call(silenced, lease).items():
+        known = "is not known" if name in ("claim", "ack", "nack", "extend") else "nothing was changed"
+        with at_most(TIMEOUT + SLACK), pytest.raises(BackendUnavailable, match=known):
+            await call()
+    with at_most(TIMEOUT + SLACK):
         await silenced.close()
     assert capfd.readouterr().err == ""
 
@@ -76,7 +54,7 @@ async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup
     queue: Queue, proxy: Proxy
 ) -> None:
     proxy.silence()
-    with took(TIMEOUT), pytest.raises(BackendUnavailable, match="nothing was changed"):
+    with at_most(TIMEOUT + SLACK), pytest.raises(BackendUnavailable, match="nothing was changed"):
         await queue.owner.open(queue.name, url=url(proxy), startup_timeout=TIMEOUT)
 
 
@@ -84,19 +62,13 @@ async def test_a_server_that_is_silent_from_the_start_is_given_up_within_startup
 async def test_a_migration_gives_up_a_silent_server_in_time(queue: Queue, proxy: Proxy) -> None:
     proxy.silence()
     for act in (fairlane.migrate.upgrade, fairlane.migrate.status):
-        with took(2 * TIMEOUT), pytest.raises(BackendUnavailable):
+        with at_most(2 * TIMEOUT + SLACK), pytest.raises(BackendUnavailable):
             await queue.call_blocking(act, f"{url(proxy)}&timeout={TIMEOUT}", queue=queue.name)
 
 
 @pytest.mark.twins("async")
 async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Queue, proxy: Proxy) -> None:
-    silenced = await queue.owner.open(queue.name, url=url(proxy))
-    proxy.silence()
-    with took(0.2), pytest.raises(TimeoutError):
-        await asyncio.wait_for(silenced.claim("w", 30), 0.2)
-    proxy.resume()
-    await silenced.publish("g", 1)
-    assert (await silenced.get()).event == 1
+    await assert_a_cancelled_call_harms_no_other(queue, proxy, url(proxy))
 
 
 async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(queue: Queue, proxy: Proxy) -> None:
@@ -105,7 +77,7 @@ async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(q
     await asyncio.sleep(0)
     with pytest.raises(BackendUnavailable):
         await silenced.publish("g", 1)  # it may have been under way when the connection broke
-    with took(TIMEOUT), pytest.raises(BackendUnavailable, match="nothing was changed"):
+    with at_most(TIMEOUT + SLACK), pytest.raises(BackendUnavailable, match="nothing was changed"):
         await silenced.publish("g", 1)
 
 
@@ -128,51 +100,23 @@ async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(queue:
     await idle.publish("g", 1)
 
 
-PROGRAM = """
-import asyncio, sys, fairlane
-url, queue, twin = sys.argv[1:]
-if twin == "sync":
-    transport = fairlane.connect(url, queue)
-    transport.publish("g", 1)
-else:
-    async def main():
-        transport = await fairlane.connect_async(url, queue)
-        await transport.publish("g", 1)
-        return transport
-    transport = asyncio.run(main())
-print("published", flush=True)
-sys.stdin.readline()
-"""
-
-
 @pytest.mark.parametrize("silent", [False, True], ids=["answering", "silent"])
 async def test_a_transport_that_was_never_closed_lets_its_process_end_at_once(
     queue: Queue, proxy: Proxy, silent: bool
 ) -> None:
-    arguments = [sys.executable, "-c", PROGRAM, url(proxy), queue.name, queue.twin]
-    program = await asyncio.create_subprocess_exec(
-        *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
-    )
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert await asyncio.wait_for(program.stdout.readline(), 30) == b"published\n"
-    if silent:
-        proxy.silence()
-    with took(3.0):
-        _, err = await asyncio.wait_for(program.communicate(b"\n"), 30)
-    assert (program.returncode, err) == (0, b"")
+    await assert_a_process_that_closes_nothing_ends_at_once(queue, proxy, url(proxy), silent=silent)
 
 
 async def test_a_shorter_timeout_of_the_url_counts(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=f"{url(proxy)}&timeoutMS=300")
     proxy.silence()
-    with took(0.3), pytest.raises(BackendUnavailable):
+    with at_most(0.3 + SLACK), pytest.raises(BackendUnavailable):
         await silenced.claim("w", 30)
 
 
 async def test_the_option_may_stand_in_the_url(queue: Queue, proxy: Proxy) -> None:
     silenced = await queue.owner.open(queue.name, url=f"{url(proxy)}&timeout=0.3")
     proxy.silence()
-    with took(0.3), pytest.raises(BackendUnavailable):
+    with at_most(0.3 + SLACK), pytest.raises(BackendUnavailable):
         await silenced.claim("w", 30)
     assert fairlane.capabilities(url(proxy)).backend == "mongo"

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -17,6 +16,8 @@ import pytest
 from fairlane import BackendUnavailable
 from tests.backends.postgres.relay import Relay, relayed
 from tests.harness import LONG, Queue, Queues, eventually
+from tests.harness.calls import NAMES, every_call
+from tests.harness.waiting import at_most
 
 pytestmark = [pytest.mark.backends("postgres"), pytest.mark.promise(9)]
 
@@ -28,13 +29,6 @@ KINDS = pytest.mark.parametrize("kind", ["own", "pool", "connection"])
 def relay(queue: Queue) -> Iterator[Relay]:
     with relayed(queue.kit.url(queue.name)) as made:
         yield made
-
-
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < seconds
 
 
 async def through(relay: Relay, queues: Queues, name: str, kind: str, timeout: float) -> Queue:
@@ -57,28 +51,21 @@ async def through(relay: Relay, queues: Queues, name: str, kind: str, timeout: f
 
 
 @KINDS
-@pytest.mark.parametrize("operation", ["publish", "claim", "ack", "nack", "extend", "status"])
+@pytest.mark.parametrize("operation", NAMES)
 async def test_every_call_ends_in_time_and_says_what_is_known(
     queue: Queue, queues: Queues, relay: Relay, kind: str, operation: str
 ) -> None:
     mine = await through(relay, queues, queue.name, kind, TIMEOUT)
     await mine.publish("g", 1)
     lease = await mine.get()
-    calls = {
-        "publish": lambda: mine.publish("h", 2),
-        "claim": lambda: mine.claim("w", LONG),
-        "ack": lambda: mine.ack(lease),
-        "nack": lambda: mine.nack(lease),
-        "extend": lambda: mine.extend(lease, LONG),
-        "status": mine.status,
-    }
+    call = every_call(mine, lease)[operation]
     relay.fall_silent()
     with at_most(TIMEOUT + 2), pytest.raises(BackendUnavailable, match="not answered in time") as caught:
-        await calls[operation]()
+        await call()
     assert "whether the request was carried out is not known" in str(caught.value)
     if kind == "own":
         with at_most(TIMEOUT + 2), pytest.raises(BackendUnavailable, match="nothing was changed"):
-            await calls[operation]()
+            await call()
         relay.speak()
         await mine.publish("later", 3)
 

@@ -8,18 +8,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 import fairlane
-from fairlane import Lease, migrate
+from fairlane import migrate
 from fairlane.errors import BackendUnavailable, TransportClosed
 from tests.backends.redis.servers import TWINS, connect, on_client, private
 from tests.harness import Queue, Queues
+from tests.harness.calls import NAMES, every_call
 from tests.harness.proxy import Proxy
+from tests.harness.waiting import at_most
 
 TIMEOUT = 0.6
 
@@ -34,13 +34,6 @@ def through(proxy: Proxy) -> str:
     return f"redis://127.0.0.1:{proxy.port}/0"
 
 
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < seconds
-
-
 @pytest.fixture(params=["url", "client"])
 async def queue(request: pytest.FixtureRequest, queues: Queues, proxy: Proxy, name: str) -> Queue:
     """Through the proxy, on a URL or on a client of the application."""
@@ -49,17 +42,7 @@ async def queue(request: pytest.FixtureRequest, queues: Queues, proxy: Proxy, na
     return on_client(queues, through(proxy), name, timeout=TIMEOUT)
 
 
-CALLS: dict[str, Callable[[Queue, Lease], Awaitable[Any]]] = {
-    "publish": lambda queue, lease: queue.publish("g", 3),
-    "claim": lambda queue, lease: queue.claim("w", 30),
-    "ack": lambda queue, lease: queue.ack(lease),
-    "nack": lambda queue, lease: queue.nack(lease),
-    "extend": lambda queue, lease: queue.extend(lease, 30),
-    "look": lambda queue, lease: queue.status(),
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", NAMES)
 @pytest.mark.parametrize("twin", TWINS)
 async def test_silence_ends_every_call_in_time(queue: Queue, proxy: Proxy, call: str) -> None:
     """Guards against a worker that hangs for ever on a server that keeps the connection open and says nothing."""
@@ -68,7 +51,7 @@ async def test_silence_ends_every_call_in_time(queue: Queue, proxy: Proxy, call:
     lease = await queue.get()
     proxy.silence()
     with at_most(TIMEOUT + 1), pytest.raises(BackendUnavailable, match=r"in time.*not known"):
-        await CALLS[call](queue, lease)
+        await every_call(queue, lease)[call]()
     proxy.resume()
     await asyncio.sleep(0.05)
     status = await queue.status()

@@ -12,22 +12,9 @@ from typing import Any
 import pytest
 
 from tests.harness import Queue, Queues
-from tests.harness.kits.rqlite import RqliteKit
+from tests.harness.kits.rqlite import OwnRqliteKit
 from tests.servers import rqlite
 from tests.servers.rqlite import Cluster
-
-
-class BreakableKit(RqliteKit):
-    """A cluster of this test's own."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-
-    def url(self, queue: str) -> str:
-        return self.cluster.url
-
-    def drop(self, queue: str) -> None:
-        """Do nothing: the cluster goes with the test."""
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -43,7 +30,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 async def queues(cluster: Cluster, twin: str, folder: Path) -> AsyncIterator[Queues]:
-    made = Queues(BreakableKit(cluster), twin, folder)  # type: ignore[arg-type]
+    made = Queues(OwnRqliteKit(cluster.url), twin, folder)  # type: ignore[arg-type]
     yield made
     await made.close()
 

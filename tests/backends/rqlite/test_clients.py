@@ -18,9 +18,10 @@ import requests
 import fairlane
 from fairlane import BackendUnavailable, ConfigurationError, TransportClosed
 from tests.backends.rqlite.conftest import executor, posts, sent
-from tests.harness import LONG, Queue, Queues
+from tests.harness import LONG, Queue
 from tests.harness.http_backends import (
     assert_moves_to_the_loop_it_is_used_in,
+    assert_neither_proxies_nor_netrc_come_between,
     assert_threads_share_a_transport,
     make_certificate,
     open_files,
@@ -118,17 +119,9 @@ async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Clust
 
 
 async def test_neither_proxies_nor_netrc_come_between(
-    queues: Queues, queue: Queue, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login nobody password wrong")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    other = await queues.open(queue.name)
-    await other.publish("g", 1)
-    assert await other.drain() == [("g", 1)]
+    await assert_neither_proxies_nor_netrc_come_between(queue, monkeypatch, tmp_path)
 
 
 async def test_connections_are_kept(queue: Queue, cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ from fairlane import AuthenticationFailed, BackendUnavailable, LeaseLost, Schema
 from fairlane.backends.rqlite import address as rqlite_address
 from tests.backends.rqlite.conftest import posts
 from tests.harness import LONG, Queue, Queues, held
+from tests.harness.calls import every_call
 from tests.harness.queues import in_thread
 from tests.servers import rqlite
 from tests.servers.rqlite import Cluster, rewrite
@@ -232,16 +233,7 @@ async def test_a_queue_that_is_not_there_is_not_ready(
     assert (caught.value.queue, caught.value.found) == ("missing", None)
     lease = await publish_and_claim(queue)
     await in_thread(fairlane.migrate.downgrade, cluster.url, queue=queue.name, revision="base")
-    for call in (
-        lambda: queue.publish("g", 1),
-        lambda: queue.claim("w", LONG),
-        lambda: queue.ack(lease),
-        lambda: queue.nack(lease),
-        lambda: queue.extend(lease, LONG),
-        lambda: queue.status(),
-        lambda: queue.groups(),
-        lambda: queue.messages("g"),
-    ):
+    for call in every_call(queue, lease).values():
         with pytest.raises(SchemaNotReady):
             await call()
 

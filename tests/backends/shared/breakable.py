@@ -18,7 +18,7 @@ from tests.backends.libsql import relay
 from tests.backends.libsql.relay import Relay
 from tests.harness.kits.base import Kit
 from tests.harness.kits.libsql import LibsqlKit
-from tests.harness.kits.rqlite import RqliteKit
+from tests.harness.kits.rqlite import OwnRqliteKit
 from tests.harness.proxy import Proxy
 from tests.servers import Server, rqlite
 from tests.servers.rqlite import Cluster
@@ -72,26 +72,13 @@ class Breakable(ABC):
         """How many requests have arrived so far."""
 
 
-class BreakableKit(RqliteKit):
-    """A cluster of one test's own."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-
-    def url(self, queue: str) -> str:
-        return self.cluster.url
-
-    def drop(self, queue: str) -> None:
-        """Do nothing: the cluster goes with the test."""
-
-
 class BreakableRqlite(Breakable):
     backend = "rqlite"
     refusal = "no leader"
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.kit = BreakableKit(cluster)
+        self.kit = OwnRqliteKit(cluster.url)
         self.url = cluster.url
 
     def lose_answers(self, times: int = 1) -> None:
@@ -278,7 +265,7 @@ def behind_a_proxy(backend: str, sqld: Callable[[], Server]) -> Iterator[Behind]
             port = int(cluster.url.rpartition(":")[2])
             with Proxy(port) as proxy:
                 url = cluster.url.replace(f":{port}", f":{proxy.port}")
-                yield Behind(backend, proxy, url, BreakableKit(cluster))
+                yield Behind(backend, proxy, url, OwnRqliteKit(cluster.url))
     else:
         server = sqld()
         kit = LibsqlKit()

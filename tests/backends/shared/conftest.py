@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.shared.breakable import OPTIONS, Breakable, Fault, breakable
+from tests.backends.shared.breakable import OPTIONS, Behind, Breakable, Fault, behind_a_proxy, breakable
 from tests.harness import Queue, Queues
 from tests.harness.scene import Scene
 from tests.servers import Server
@@ -16,6 +16,12 @@ from tests.servers import Server
 @pytest.fixture
 def server(fault: Fault, servers: Callable[..., Server]) -> Iterator[Breakable]:
     with breakable(fault.backend, lambda: servers("sqld")) as made:
+        yield made
+
+
+@pytest.fixture
+def behind(backend: str, servers: Callable[..., Server]) -> Iterator[Behind]:
+    with behind_a_proxy(backend, lambda: servers("sqld")) as made:
         yield made
 
 

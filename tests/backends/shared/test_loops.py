@@ -11,15 +11,9 @@ import pytest
 
 import fairlane
 from fairlane import ConfigurationError
-from tests.backends.shared.breakable import backends, behind_a_proxy
+from tests.backends.shared.breakable import backends
 from tests.harness import LONG, Queues
 from tests.harness.queues import in_thread
-
-
-@pytest.fixture
-def behind(backend: Any, servers: Any) -> Any:
-    with behind_a_proxy(backend, lambda: servers("sqld")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -46,3 +46,13 @@ class RqliteKit(Kit):
         tables = [f"{queue}_messages", f"{queue}_groups"]
         counts = self.send(queue, [(f'select count(*) as n from "{table}"', {}) for table in tables], reads=True)
         return {table: rows[0]["n"] for table, rows in zip(tables, counts, strict=True)}
+
+
+class OwnRqliteKit(RqliteKit):
+    """A cluster of one test's own, which may be broken by the end of it."""
+
+    def __init__(self, url: str) -> None:
+        self.server_url = url
+
+    def drop(self, queue: str) -> None:
+        """Do nothing: the cluster goes with the test."""
