@@ -43,13 +43,13 @@ TOO_MUCH = [
 ]
 
 
-def connect(url: str) -> None:
-    fairlane.connect(url, startup_timeout=0).close()
+def connect(url: str, **options: Any) -> None:
+    fairlane.connect(url, startup_timeout=0, **options).close()
 
 
-def connect_async(url: str) -> None:
+def connect_async(url: str, **options: Any) -> None:
     async def opened() -> None:
-        await (await fairlane.connect_async(url, startup_timeout=0)).close()
+        await (await fairlane.connect_async(url, startup_timeout=0, **options)).close()
 
     asyncio.run(opened())
 
@@ -75,7 +75,7 @@ def test_an_option_that_a_backend_does_not_have_is_refused_in_a_url(backend: str
 @pytest.mark.parametrize("backend", MANIFESTS)
 def test_an_option_that_a_backend_does_not_have_is_refused_as_a_keyword(backend: str, way: Any) -> None:
     with pytest.raises(ConfigurationError, match="busy_timout"):
-        fairlane.connect(BASE[backend], startup_timeout=0, busy_timout=1)
+        way(BASE[backend], busy_timout=1)
 
 
 @pytest.mark.parametrize("way", [connect, connect_async, upgrade])

@@ -18,7 +18,6 @@ from tests.servers.rqlite import Probe
 from tests.servers.rqlite.rewrite import julian_day, process
 
 DAY = r"\d{7}\.\d{6}"
-MICROSECONDS_PER_DAY = 86_400_000_000
 
 
 @pytest.mark.parametrize(

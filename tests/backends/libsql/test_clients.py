@@ -201,7 +201,7 @@ async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue: Qu
     assert await queue.publish("g", 1) == 1
 
 
-async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str, server: Server) -> None:
+async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str) -> None:
     basic = base64.b64encode(b"me:pass:word").decode()
     with sqld.private("--http-auth", f"basic:{basic}") as own:
         url = own.url.replace("://", "://me:pass%3Aword@")

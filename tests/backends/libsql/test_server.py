@@ -142,7 +142,7 @@ async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_an
     assert await queue.leftovers() == {}
 
 
-async def test_a_refused_connection_is_one_typed_error_within_the_deadline(queues: Queues, twin: str) -> None:
+async def test_a_refused_connection_is_one_typed_error_within_the_deadline(queues: Queues) -> None:
     url = f"libsql+http://:secret-token@127.0.0.1:{free_port()}"
     began = time.monotonic()
     with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1.*nothing was changed") as caught:

@@ -246,7 +246,7 @@ async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Que
     assert await queue.leftovers() == {}
 
 
-async def test_an_emptied_group_takes_the_priority_of_its_next_publish(queue: Queue, client: Client) -> None:
+async def test_an_emptied_group_takes_the_priority_of_its_next_publish(client: Client) -> None:
     """Also where the ack that emptied it stopped before it dropped the group."""
     client.publish("g", "first")
     assert client.cut(client.core.ack(client.get()), 2, applied=False)

@@ -174,7 +174,7 @@ def test_a_lock_that_is_held_too_long_is_named(place: tuple[str, str], database:
     database[f"{queue}_meta"].delete_one({"_id": "lock"})
 
 
-def test_a_slow_migration_keeps_its_lock_while_it_works(place: tuple[str, str], monkeypatch: Any) -> None:
+def test_a_slow_migration_keeps_its_lock_while_it_works(place: tuple[str, str]) -> None:
     """And one that has lost it stops before it writes a revision."""
     url, queue = place
     target = MongoTarget(url, Choices(queue))
@@ -198,7 +198,7 @@ def test_the_script_for_mongosh_says_what_an_upgrade_does(place: tuple[str, str]
     assert '"writeConcern": {"w": "majority"}' in script
 
 
-def test_two_queues_never_touch(place: tuple[str, str], queues: Queues) -> None:
+def test_two_queues_never_touch(place: tuple[str, str]) -> None:
     url, queue = place
     other = f"{queue}_groups"[:31]  # a name that looks like a part of the first one
     migrate.upgrade(url, queue=queue)

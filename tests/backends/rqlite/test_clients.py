@@ -148,7 +148,7 @@ async def test_the_system_finds_out_which_idle_connections_are_dead(queue: Any) 
     pool._put_conn(connection)
 
 
-async def test_close_lets_go_of_the_connections(queue: Queue, cluster: Cluster) -> None:
+async def test_close_lets_go_of_the_connections(queue: Queue) -> None:
     await queue.publish("g", 1)
     before = open_files()
     await queue.close()

@@ -130,9 +130,7 @@ async def test_a_name_that_does_not_exist_is_unavailable(twin: str) -> None:
         await connect(twin, "rqlite://nowhere.invalid", startup_timeout=0)
 
 
-async def test_operations_wait_for_an_election_and_give_up_in_time(
-    queues: Queues, queue: Queue, cluster: Cluster
-) -> None:
+async def test_operations_wait_for_an_election_and_give_up_in_time(queue: Queue, cluster: Cluster) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     hasty = await queue.another(retry_seconds=0.5)
@@ -177,9 +175,7 @@ async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cl
         assert posts(cluster) == [(0, "/db/execute")], "found out at start, and remembered"
 
 
-async def test_a_wrong_password_is_not_a_matter_of_time(
-    queues: Queues, queue: Queue, cluster: Cluster, twin: str
-) -> None:
+async def test_a_wrong_password_is_not_a_matter_of_time(queue: Queue, cluster: Cluster, twin: str) -> None:
     url = cluster.url.replace("secret", "wrong-one")
     cluster.lose_leader(LATER)
     began = time.monotonic()
@@ -225,9 +221,7 @@ async def test_any_password_works(twin: str, password: Any) -> None:
         await use(await connect(twin, cluster.url), twin)
 
 
-async def test_a_queue_that_is_not_there_is_not_ready(
-    queues: Queues, queue: Queue, cluster: Cluster, twin: str
-) -> None:
+async def test_a_queue_that_is_not_there_is_not_ready(queue: Queue, cluster: Cluster, twin: str) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         await connect(twin, cluster.url, "missing")
     assert (caught.value.queue, caught.value.found) == ("missing", None)

@@ -513,7 +513,7 @@ class TestGivenConnection:
                 queue.claim("w", 30)
             assert not mine.in_transaction
 
-    def test_something_else_is_refused(self, url: str) -> None:
+    def test_something_else_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection"):
             fairlane.SqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # what is refused
         with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
