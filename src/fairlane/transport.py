@@ -20,15 +20,35 @@ STARTUP_TIMEOUT = 5.0
 """Seconds for which a new transport waits for a server that is not up yet."""
 
 
-def refuse(request: Any) -> NoReturn:
+def refuse(request: object) -> NoReturn:
     """Refuse every request; replaces the executor's method when a transport is closed."""
     raise TransportClosed()
 
 
-class Transport(Generic[T]):
-    """A queue for blocking code. Many threads may share one object. Use it as a context manager, or `close` it."""
+class _Described(Generic[T]):
+    """The properties of both kinds of transports."""
 
     manifest: ClassVar[Manifest]
+    _operations: Operations[Any, Any, T]
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend, as in `STM_TRANSPORT_BACKEND`."""
+        return self.manifest.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The promises of the contract that this backend keeps."""
+        return self.manifest.capabilities
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._operations.core.queue
+
+
+class Transport(_Described[T]):
+    """A queue for blocking code. Many threads may share one object. Use it as a context manager, or `close` it."""
 
     def __init__(
         self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: Any
@@ -84,24 +104,9 @@ class Transport(Generic[T]):
         return made
 
     def _assemble(self, core: Core[Any, Any], executor: Executor[Any, Any], codec: Codec[T] | None) -> None:
-        self._operations: Operations[Any, Any, T] = Operations(core, JsonCodec() if codec is None else codec)
+        self._operations = Operations(core, JsonCodec() if codec is None else codec)
         self._executor = executor
         self._execute: Callable[[Any], Any] = executor.execute
-
-    @property
-    def backend(self) -> str:
-        """The name of the backend, as in `STM_TRANSPORT_BACKEND`."""
-        return self.manifest.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The promises of the contract that this backend keeps."""
-        return self.manifest.capabilities
-
-    @property
-    def queue(self) -> str:
-        """The name of the queue."""
-        return self._operations.core.queue
 
     @property
     def inspect(self) -> Inspector:
@@ -200,10 +205,8 @@ class Inspector:
         return run(self._transport._operations.message_status(group_id, limit), self._transport._execute)
 
 
-class AsyncTransport(Generic[T]):
+class AsyncTransport(_Described[T]):
     """A queue for asyncio. Many tasks of one event loop may share one object. `Transport` documents the operations."""
-
-    manifest: ClassVar[Manifest]
 
     def __init__(
         self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: Any
@@ -241,24 +244,9 @@ class AsyncTransport(Generic[T]):
         return made
 
     def _assemble(self, core: Core[Any, Any], executor: AsyncExecutor[Any, Any], codec: Codec[T] | None) -> None:
-        self._operations: Operations[Any, Any, T] = Operations(core, JsonCodec() if codec is None else codec)
+        self._operations = Operations(core, JsonCodec() if codec is None else codec)
         self._executor = executor
         self._execute: Callable[[Any], Awaitable[Any]] = executor.execute
-
-    @property
-    def backend(self) -> str:
-        """The name of the backend, as in `STM_TRANSPORT_BACKEND`."""
-        return self.manifest.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The promises of the contract that this backend keeps."""
-        return self.manifest.capabilities
-
-    @property
-    def queue(self) -> str:
-        """The name of the queue."""
-        return self._operations.core.queue
 
     @property
     def inspect(self) -> AsyncInspector:

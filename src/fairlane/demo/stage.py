@@ -120,13 +120,13 @@ class _Run:
         self._look("before")
         self.watcher.progress("handling", 0, len(self.log))
         with Crew(self._jobs(url, folder), threads=self.report.kind == "threads") as crew:
-            self._wait_for_all(crew)
+            self._wait_for(crew, "ready", "start")
             started = time.time()
             self._start(crew)
             self._handle(crew)
             left = self._drain()
             crew.order("stop")
-            self._wait_for_ends(crew)
+            self._wait_for(crew, "ended", "end")
         self._look("after")
         self._prove(started, left)
 
@@ -171,15 +171,16 @@ class _Run:
             raise FairlaneError(f"{name} ended too early: {message['ended']}")
         return name, message
 
-    def _wait_for_all(self, crew: Crew) -> None:
-        waiting = set(crew.members)
+    def _wait_for(self, crew: Crew, word: str, doing: str) -> None:
+        """Wait until each worker has said a word, except one that was killed."""
+        waiting = set(crew.members) - ({self.report.casualty.worker} if self.report.casualty else set())
         deadline = time.monotonic() + self.plan.patience
         while waiting:
             received = self._next(crew, TICK)
-            if received and "ready" in received[1]:
+            if received and word in received[1]:
                 waiting.discard(received[0])
             if time.monotonic() > deadline:
-                raise FairlaneError(f"{', '.join(sorted(waiting))} did not start in {self.plan.patience:g} s")
+                raise FairlaneError(f"{', '.join(sorted(waiting))} did not {doing} in {self.plan.patience:g} s")
 
     def _start(self, crew: Crew) -> None:
         """Start the workers. With few events start only the worker to kill: the others could finish before the kill."""
@@ -249,16 +250,6 @@ class _Run:
             if not (left.messages or left.groups) or time.monotonic() > deadline:
                 return left
             time.sleep(TICK / 5)
-
-    def _wait_for_ends(self, crew: Crew) -> None:
-        waiting = set(crew.members) - ({self.report.casualty.worker} if self.report.casualty else set())
-        deadline = time.monotonic() + self.plan.patience
-        while waiting:
-            received = self._next(crew, TICK)
-            if received and "ended" in received[1]:
-                waiting.discard(received[0])
-            if time.monotonic() > deadline:
-                raise FairlaneError(f"{', '.join(sorted(waiting))} did not end in {self.plan.patience:g} s")
 
     def _prove(self, started: float, left: QueueStatus) -> None:
         journal, casualty, report = self.application.journal(), self.report.casualty, self.report

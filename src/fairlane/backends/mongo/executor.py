@@ -53,8 +53,15 @@ class _Executor(forks.ForkAware):
             request.ends = self.limit.deadline(now)
         return pymongo.timeout(max(SHORTEST, request.ends - now))
 
-    def _known(self, error: PyMongoError, request: Request) -> Exception | None:
-        return translate(error, self._host, f"{type(request).__name__.lower()} in {self._name(request)}")
+    def _refused(self, error: PyMongoError, request: Request) -> Duplicate:
+        """Return the answer that an error amounts to, or raise what it means."""
+        if isinstance(error, DuplicateKeyError):
+            pattern: Document = (error.details or {}).get("keyPattern") or {"_id": 1}
+            return Duplicate(next(iter(pattern)))
+        known = translate(error, self._host, f"{type(request).__name__.lower()} in {self._name(request)}")
+        if known is None:
+            raise error
+        raise known from error
 
 
 def _answer(result: object) -> Answer:
@@ -62,11 +69,6 @@ def _answer(result: object) -> Answer:
     if isinstance(result, DeleteResult):
         return result.deleted_count > 0
     return result if isinstance(result, dict | list) else None
-
-
-def _duplicate(error: DuplicateKeyError) -> Duplicate:
-    pattern: dict[str, Any] = (error.details or {}).get("keyPattern") or {"_id": 1}
-    return Duplicate(next(iter(pattern)))
 
 
 class MongoExecutor(_Executor):
@@ -100,13 +102,8 @@ class MongoExecutor(_Executor):
             with self._in_time(request):
                 result = request.send(self._database[self._name(request)])
                 return _answer(result.to_list() if isinstance(result, CommandCursor) else result)
-        except DuplicateKeyError as error:
-            return _duplicate(error)
         except PyMongoError as error:
-            known = self._known(error, request)
-            if known is None:
-                raise
-            raise known from error
+            return self._refused(error, request)
 
     def after_fork_in_child(self) -> object:
         """Make a client for the child, since locks of the parent's client may stay locked; see `forks`."""
@@ -161,13 +158,8 @@ class AsyncMongoExecutor(_Executor):
                 if inspect.isawaitable(result):
                     result = await result
                 return _answer(await result.to_list() if isinstance(result, AsyncCommandCursor) else result)
-        except DuplicateKeyError as error:
-            return _duplicate(error)
         except PyMongoError as error:
-            known = self._known(error, request)
-            if known is None:
-                raise
-            raise known from error
+            return self._refused(error, request)
         except RuntimeError as error:
             if self._given is None:
                 raise

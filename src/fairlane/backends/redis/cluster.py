@@ -8,9 +8,9 @@ nothing was carried out, and the request is sent to the right node.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import redis
 from redis.crc import key_slot
@@ -23,6 +23,8 @@ from fairlane.backends.redis.wire import Calls, pack
 from fairlane.backends.stored import Call
 from fairlane.errors import ConfigurationError
 from fairlane.program import Program, Sleep, run, run_async
+
+ConnectionsT = TypeVar("ConnectionsT", Connections, AsyncConnections)
 
 _ASKING = pack(("ASKING",))
 _SLOTS = pack(("CLUSTER", "SLOTS"))
@@ -145,19 +147,33 @@ def _target(error: redis.exceptions.ResponseError, asked: Node) -> Node:
     return Node(host or asked.host, int(port))
 
 
-class Cluster:
-    """The nodes of a cluster, for blocking calls."""
+class _Cluster(Generic[ConnectionsT]):
+    """The nodes of a cluster, each with its connections."""
+
+    _kind: Callable[[Address, Node], ConnectionsT]
 
     def __init__(self, calls: Calls, address: Address) -> None:
         self._calls = calls
         self._address = address
         self._route = Route(calls.key, address.nodes)
-        self._nodes: dict[Node, Connections] = {}
+        self._nodes: dict[Node, ConnectionsT] = {}
 
     @property
     def where(self) -> str | None:
         """The node that has the queue, or None if it is not known."""
         return self._route.where
+
+    def _node(self, node: Node) -> ConnectionsT:
+        found = self._nodes.get(node)
+        if found is None:  # two threads may make one each; the one that is not kept has opened nothing yet
+            found = self._nodes.setdefault(node, self._kind(self._address, node))
+        return found
+
+
+class Cluster(_Cluster[Connections]):
+    """The nodes of a cluster, for blocking calls."""
+
+    _kind = Connections
 
     def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
@@ -168,31 +184,16 @@ class Cluster:
         packed, count = self._calls.sent(request)
         return answer_of(self._calls, run(self._route.delivered(packed, count, deadline), ask))
 
-    def _node(self, node: Node) -> Connections:
-        found = self._nodes.get(node)
-        if found is None:  # two threads may make one each; the unused one has not opened any connection
-            found = self._nodes.setdefault(node, Connections(self._address, node))
-        return found
-
     def close(self) -> None:
         """See `Connections.close`."""
         for connections in tuple(self._nodes.values()):
             connections.close()
 
 
-class AsyncCluster:
+class AsyncCluster(_Cluster[AsyncConnections]):
     """The nodes of a cluster, for asyncio."""
 
-    def __init__(self, calls: Calls, address: Address) -> None:
-        self._calls = calls
-        self._address = address
-        self._route = Route(calls.key, address.nodes)
-        self._nodes: dict[Node, AsyncConnections] = {}
-
-    @property
-    def where(self) -> str | None:
-        """The node that has the queue, or None if it is not known."""
-        return self._route.where
+    _kind = AsyncConnections
 
     async def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
@@ -202,12 +203,6 @@ class AsyncCluster:
 
         packed, count = self._calls.sent(request)
         return answer_of(self._calls, await run_async(self._route.delivered(packed, count, deadline), ask))
-
-    def _node(self, node: Node) -> AsyncConnections:
-        found = self._nodes.get(node)
-        if found is None:
-            found = self._nodes.setdefault(node, AsyncConnections(self._address, node))
-        return found
 
     async def close(self) -> None:
         """See `AsyncConnections.close`."""

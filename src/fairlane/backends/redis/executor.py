@@ -60,11 +60,11 @@ class _Settings:
     def of_client(cls, client: Any, queue: str, options: Mapping[str, Any]) -> Self:
         return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
 
-    def translated(self, error: Exception, where: str | None) -> Exception | None:
-        """Return the error to raise instead, with the driver's error as its cause; None to let the error pass."""
+    def translated(self, error: Exception, where: str | None) -> Exception:
+        """Return the error to raise, with the driver's error as its cause. An unknown error is returned as it is."""
         known = translate(error, where or self._host, self._queue)
         if known is None:
-            return None
+            return error
         if self.closed and isinstance(known, BackendUnavailable):
             known = BackendUnavailable(BACKEND_NAME, self._host, "this transport was closed during the call")
         known.__cause__ = error.__cause__ if isinstance(error, NotSent) else error
@@ -109,10 +109,7 @@ class RedisExecutor:
         try:
             reply = self._sender.send(request, settings.limit.deadline(time.monotonic()))
         except Exception as error:
-            known = settings.translated(error, self._sender.where)
-            if known is None:
-                raise
-            raise known from known.__cause__
+            raise settings.translated(error, self._sender.where)  # noqa: B904 - it has its cause
         return settings.rows(request, reply)
 
     def close(self) -> None:
@@ -153,10 +150,7 @@ class AsyncRedisExecutor:
         try:
             reply = await self._sender.send(request, settings.limit.deadline(time.monotonic()))
         except Exception as error:
-            known = settings.translated(error, self._sender.where)
-            if known is None:
-                raise
-            raise known from known.__cause__
+            raise settings.translated(error, self._sender.where)  # noqa: B904 - it has its cause
         return settings.rows(request, reply)
 
     async def close(self) -> None:

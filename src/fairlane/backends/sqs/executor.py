@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from math import inf
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import boto3
 from aiobotocore.config import AioConfig
@@ -22,6 +22,8 @@ from fairlane.backends.sqs.errors import RETRY_SECONDS, translate
 from fairlane.backends.sqs.options import OPTIONS
 from fairlane.backends.sqs.wire import Answer, AsyncClient, Client, Request
 from fairlane.errors import ConfigurationError
+
+ClientT = TypeVar("ClientT", Client, AsyncClient)
 
 SHORTEST = 0.2
 """Minimum seconds for a request, also after the deadline."""
@@ -42,10 +44,6 @@ def _left(request: Request, limit: Limit) -> float:
     return max(SHORTEST, request.ends - now)
 
 
-def _limit(address: Address | None) -> Limit:
-    return Limit(inf if address is None else address.timeout)  # a client of the application has its own
-
-
 def _check(client: Any) -> str:
     """Return the host of the application's client.
 
@@ -57,20 +55,14 @@ def _check(client: Any) -> str:
     return str(client.meta.endpoint_url).partition("://")[2]
 
 
-class SqsExecutor(forks.ForkAware):
-    """Sends requests with clients of boto3, which many threads may use.
+class _Executor(forks.ForkAware, Generic[ClientT]):
+    """What both executors share."""
 
-    A client of boto3 has a fixed timeout for its requests. So there is one client for calls with the whole timeout,
-    and others for calls that must end sooner, as at the start. Each of these has half the timeout of the one before.
-    """
-
-    def __init__(self, address: Address | None, client: Client | None, host: str) -> None:
-        self.limit = _limit(address)
+    def __init__(self, address: Address | None, client: ClientT | None, host: str) -> None:
+        # a client of the application keeps to its own timeouts
+        self.limit = Limit(inf if address is None else address.timeout)
         self._address = address
-        self._given = client
-        self._clients: dict[float, Any] = {}
-        self._session: Any = None  # making the first client of a session takes 50 ms, each other client 3 ms
-        self._lock = threading.Lock()
+        self._given: ClientT | None = client
         self._translated = translated(lambda error: translate(error, host))
         if address is not None:
             forks.register(self)
@@ -82,10 +74,24 @@ class SqsExecutor(forks.ForkAware):
         return cls(address, None, address.host)
 
     @classmethod
-    def from_client(cls, client: Client, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: ClientT, queue: str, **options: Any) -> Self:
         """Use the application's client. It should not repeat requests by itself."""
         read_options("sqs", OPTIONS, None, options)
         return cls(None, client, _check(client))
+
+
+class SqsExecutor(_Executor[Client]):
+    """Sends requests with clients of boto3, which many threads may use.
+
+    A client of boto3 has a fixed timeout for its requests. So there is one client for calls with the whole timeout,
+    and others for calls that must end sooner, as at the start. Each of these has half the timeout of the one before.
+    """
+
+    def __init__(self, address: Address | None, client: Client | None, host: str) -> None:
+        self._clients: dict[float, Any] = {}
+        self._session: Any = None  # making the first client of a session takes 50 ms, each other client 3 ms
+        self._lock = threading.Lock()
+        super().__init__(address, client, host)
 
     def execute(self, request: Request) -> Answer:
         """Send one request and return its answer."""
@@ -118,30 +124,13 @@ class SqsExecutor(forks.ForkAware):
             self._clients.popitem()[1].close()
 
 
-class AsyncSqsExecutor(forks.ForkAware):
+class AsyncSqsExecutor(_Executor[AsyncClient]):
     """Sends requests with clients of aiobotocore, one for each event loop. Many tasks may use it."""
 
     def __init__(self, address: Address | None, client: AsyncClient | None, host: str) -> None:
-        self.limit = _limit(address)
-        self._address = address
-        self._given = client
         self._owner = OwnerLoop("sqs", "a client of aiobotocore")
         self._own = PerLoop(self._opened, _closed)
-        self._translated = translated(lambda error: translate(error, host))
-        if address is not None:
-            forks.register(self)
-
-    @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
-        """Connect to the address of a URL. Clients are made when they are needed."""
-        address = parse(url, options)
-        return cls(address, None, address.host)
-
-    @classmethod
-    def from_client(cls, client: AsyncClient, queue: str, **options: Any) -> Self:
-        """Use the application's client. It should not repeat requests by itself."""
-        read_options("sqs", OPTIONS, None, options)
-        return cls(None, client, _check(client))
+        super().__init__(address, client, host)
 
     async def execute(self, request: Request) -> Answer:
         """Send one request and return its answer."""
