@@ -1,6 +1,6 @@
 # make demo    the main job on real input, on SQLite, in a virtual environment of its own
 # make test    everything, with the servers it needs         make test PYTEST_ARGS="-k fencing -x"
-# make lint    style, types, import layers, rooms of the house
+# make lint    style, types, import layers, rooms of the house, messages of new commits
 # make docs    the documents, into .build/docs; a warning is an error
 
 SHELL := /bin/sh
@@ -40,6 +40,7 @@ lint: $(VENV)/.docs
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	@$(RUN) -m tests.rooms
+	@.ci/commits
 
 docs: $(VENV)/.docs
 	$(RUN) -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs auto docs .build/docs/html --doctree-dir .build/docs/doctrees

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -32,6 +33,54 @@ def test_a_commit_message_has_a_short_subject_and_says_why(message: str, code: i
     file.write_text(message)
     done = subprocess.run([CHECKOUT / ".ci" / "commit-message", file], capture_output=True, check=False)
     assert done.returncode == code
+
+
+class Repository:
+    """A repository with the checks in it, which came after a commit without a body."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.git("init", "--quiet", "--initial-branch", "main")
+        self.commit("An old one")
+        shutil.copytree(CHECKOUT / ".ci", folder / ".ci")
+        self.git("add", ".ci")
+        self.commit("Check messages\n\nSince nobody did.")
+
+    def git(self, *arguments: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "protocol.file.allow=always")
+        command = ["git", *who, *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True).stdout
+
+    def commit(self, message: str) -> None:
+        self.git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", message)
+
+    def check(self, folder: Path | None = None) -> int:
+        script = (folder or self.folder) / ".ci" / "commits"
+        return subprocess.run([script], capture_output=True, check=False).returncode
+
+
+def test_new_commits_are_checked_and_no_others(tmp_path: Path) -> None:
+    """Guards against messages that are checked only for those who have installed the hook."""
+    repository = Repository(tmp_path)
+    assert repository.check() == 0, "what is older than the check has not to pass it"
+    repository.commit("Say why\n\nBecause nobody knows it later.")
+    assert repository.check() == 0
+    repository.commit("Say nothing")
+    repository.commit("Say why again\n\nBecause.")
+    assert repository.check() == 1
+    repository.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    assert repository.check() == 0, "what is published cannot be changed any more"
+
+
+def test_without_history_there_is_nothing_to_check(tmp_path: Path) -> None:
+    """As in an archive, or in the shallow clone of a CI."""
+    repository = Repository(tmp_path / "whole")
+    repository.commit("Say nothing")
+    repository.git("clone", "--quiet", "--depth", "1", f"file://{repository.folder}", str(tmp_path / "shallow"))
+    assert repository.check(tmp_path / "shallow") == 0
+    shutil.copytree(CHECKOUT / ".ci", tmp_path / "archive" / ".ci")
+    assert repository.check(tmp_path / "archive") == 0
 
 
 def test_the_rooms_of_the_house_are_kept() -> None:
