@@ -68,7 +68,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=
 class JsonCodec:
     """Strict JSON: None, bool, int, float, str, list, and dict with string keys."""
 
-    def encode(self, event: Any) -> str:
+    def encode(self, event: object) -> str:
         """Return the event as compact JSON text.
 
         Raises:
@@ -126,9 +126,9 @@ def encode_event(codec: Codec[EventT], event: EventT) -> str:
     return text
 
 
-def _check(event: Any) -> None:
+def _check(event: object) -> None:
     """Refuse values that the json module would change without an error: it makes keys strings and tuples lists."""
-    stack: list[tuple[Any, int]] = [(event, 1)]
+    stack: list[tuple[object, int]] = [(event, 1)]
     while stack:
         value, depth = stack.pop()
         if value is None or isinstance(value, (str, float)):

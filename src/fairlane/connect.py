@@ -23,7 +23,7 @@ def connect(
     codec: None = None,
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
-    **options: Any,
+    **options: object,
 ) -> Transport[Any]: ...
 @overload
 def connect(
@@ -33,7 +33,7 @@ def connect(
     codec: Codec[T],
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
-    **options: Any,
+    **options: object,
 ) -> Transport[T]: ...
 def connect(
     url: str | None = None,
@@ -42,7 +42,7 @@ def connect(
     codec: Codec[T] | None = None,
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
-    **options: Any,
+    **options: object,
 ) -> Transport[T]:
     """Return a transport for the backend at a URL, or for the one that the environment variables choose.
 
@@ -73,7 +73,7 @@ async def connect_async(
     codec: None = None,
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
-    **options: Any,
+    **options: object,
 ) -> AsyncTransport[Any]: ...
 @overload
 async def connect_async(
@@ -83,7 +83,7 @@ async def connect_async(
     codec: Codec[T],
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
-    **options: Any,
+    **options: object,
 ) -> AsyncTransport[T]: ...
 async def connect_async(
     url: str | None = None,
@@ -92,7 +92,7 @@ async def connect_async(
     codec: Codec[T] | None = None,
     migrate: bool = False,
     startup_timeout: float = STARTUP_TIMEOUT,
-    **options: Any,
+    **options: object,
 ) -> AsyncTransport[T]:
     """Return an asyncio transport; arguments and errors as in `connect`."""
     chosen = resolve_url(url)

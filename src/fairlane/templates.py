@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairlane import contract
 from fairlane.backends.stored import OPERATIONS
@@ -75,17 +75,17 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def render(path: str, **variables: Any) -> str:
+def render(path: str, **variables: object) -> str:
     """Render one template; `path` is relative to the bundle, e.g. `procedures/sqlite/claim.sql.j2`."""
     return environment().get_template(path).render(**variables)
 
 
 @lru_cache(maxsize=1024)
-def _rendered(path: str, variables: tuple[tuple[str, Any], ...]) -> str:
+def _rendered(path: str, variables: tuple[tuple[str, object], ...]) -> str:
     return render(path, **dict(variables))
 
 
-def statement(path: str, **variables: Any) -> str:
+def statement(path: str, **variables: object) -> str:
     """Render a template that clients send with every call, without its comments. The result is cached.
 
     Only lines that begin with `--` are removed, so that requests do not contain the header.

@@ -51,7 +51,7 @@ class Transport(_Described[T]):
     """A queue for blocking code. Many threads may share one object. Use it as a context manager, or `close` it."""
 
     def __init__(
-        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: Any
+        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: object
     ) -> None:
         backend = self.manifest.loaded()
         name = contract.check_queue(queue)
@@ -85,7 +85,7 @@ class Transport(_Described[T]):
         queue: str = contract.DEFAULT_QUEUE,
         codec: Codec[Any] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
-        **options: Any,
+        **options: object,
     ) -> Any:
         """Connect as `from_url` describes. Each backend's `from_url` declares its own options and calls this method.
 
@@ -209,7 +209,7 @@ class AsyncTransport(_Described[T]):
     """A queue for asyncio. Many tasks of one event loop may share one object. `Transport` documents the operations."""
 
     def __init__(
-        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: Any
+        self, client: Any, *, queue: str = contract.DEFAULT_QUEUE, codec: Codec[T] | None = None, **options: object
     ) -> None:
         backend = self.manifest.loaded()
         name = contract.check_queue(queue)
@@ -229,7 +229,7 @@ class AsyncTransport(_Described[T]):
         queue: str = contract.DEFAULT_QUEUE,
         codec: Codec[Any] | None = None,
         startup_timeout: float = STARTUP_TIMEOUT,
-        **options: Any,
+        **options: object,
     ) -> Any:
         backend = cls.manifest.loaded()
         name = contract.check_queue(queue)

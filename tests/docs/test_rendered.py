@@ -8,6 +8,7 @@ import pytest
 
 from fairlane.backends import MANIFESTS
 from fairlane.backends.manifest import Option
+from fairlane.backends.shared.options import seconds
 from fairlane.templates import bundle_root, render
 from rendered.contents import PARTS, options, options_table
 from rendered.templated import layout, operations
@@ -61,7 +62,7 @@ def test_a_block_is_a_file_rendered_for_the_queue(backend: str) -> None:
 
 
 def test_an_option_says_its_default_its_unit_and_where_it_stands() -> None:
-    patience = Option("timeout", lambda name, value: float(value), 10.0, "For one request | or two.", "seconds")
+    patience = Option("timeout", seconds(0.1), 10.0, "For one request | or two.", "seconds")
     inside = Option("store", lambda name, value: value, None, "Yours.", in_url=False, for_client=True)
     *_, first, second = options_table([patience, inside]).splitlines()
     assert first == "| `timeout` | `10` | seconds | the URL, `connect()`, `from_url()` | For one request \\| or two. |"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,9 +33,9 @@ class Executor(Protocol[RequestT_contra, AnswerT_co]):
     """
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self: ...
+    def from_url(cls, url: str, queue: str, **options: object) -> Self: ...
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self: ...
+    def from_client(cls, client: Any, queue: str, **options: object) -> Self: ...
     def execute(self, request: RequestT_contra, /) -> AnswerT_co: ...
     def close(self) -> None: ...
 
@@ -47,9 +47,9 @@ class AsyncExecutor(Protocol[RequestT_contra, AnswerT_co]):
     """
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self: ...
+    def from_url(cls, url: str, queue: str, **options: object) -> Self: ...
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self: ...
+    def from_client(cls, client: Any, queue: str, **options: object) -> Self: ...
     async def execute(self, request: RequestT_contra, /) -> AnswerT_co: ...
     async def close(self) -> None: ...
 
@@ -113,7 +113,7 @@ class Core(ABC, Generic[RequestT, AnswerT]):
     def __init__(self, queue: str) -> None:
         self.queue = queue
 
-    def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:
+    def check_arguments(self, operation: str, arguments: Mapping[str, float]) -> None:
         """Refuse a priority, a min_priority or a delay that this backend does not support, before anything is sent.
 
         Raises:

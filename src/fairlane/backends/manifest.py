@@ -37,7 +37,7 @@ class Option:
     """
 
     name: str
-    read: Callable[[str, Any], Any]
+    read: Callable[[str, object], Any]
     default: Any
     doc: str
     unit: str | None = None

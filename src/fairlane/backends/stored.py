@@ -110,7 +110,7 @@ class ProcedureCore(Core[Call, Rows]):
     client_tokens: ClassVar[bool] = False
     """Whether the client makes the token of a claim. Needed if the server cannot, or may apply a request twice."""
 
-    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
         """Request one operation. A core overrides this if its server may answer "busy, nothing was done"."""
         return (yield Call(operation, arguments or {}))
 
@@ -136,7 +136,7 @@ class ProcedureCore(Core[Call, Rows]):
             yield from self.set_aside(rows[0])
         return claimed_in(rows)
 
-    def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, Any]:
+    def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, object]:
         """Return the arguments of a new claim."""
         arguments = {"p_worker_id": worker_id, "p_visibility": visibility, "p_min_priority": min_priority}
         if self.client_tokens:
@@ -180,7 +180,7 @@ class ProcedureCore(Core[Call, Rows]):
             raise LeaseLost(lease.group_id, lease.seq)
         return rows
 
-    def fence(self, lease: Lease[Any]) -> dict[str, Any]:
+    def fence(self, lease: Lease[Any]) -> dict[str, object]:
         """Return the arguments that identify a lease to a fenced operation.
 
         Raises:

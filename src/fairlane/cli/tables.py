@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -114,7 +114,7 @@ def _state(state: str) -> Text:
     return Text(state, style=STATE_STYLES.get(state, ""))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:  # a figure that the backend does not report
         return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)

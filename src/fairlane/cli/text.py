@@ -45,13 +45,13 @@ def quoted_if_odd(text: str) -> str:
     return text if plain else event_text(text)
 
 
-def event_text(event: Any, longest: int | None = None) -> str:
+def event_text(event: object, longest: int | None = None) -> str:
     """Return an event as readable JSON of at most `longest` characters."""
     text = escaped(json.dumps(event, ensure_ascii=False))
     return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """Return a value as one line of JSON in ASCII, which is the same in every locale and safe in every terminal."""
     text = json.dumps(value, default=_plain, separators=(",", ":"))
     return text.replace("\x7f", "\\u007f")

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
 import fairlane
-from fairlane.demo.worker import Abandoned, Job, Worker, encode
+from fairlane.demo.worker import Abandoned, Job, Message, Worker, encode
 
 SECONDS_TO_END = 10.0
-Inbox = SimpleQueue[tuple[str, dict[str, Any]]]
+Inbox = SimpleQueue[tuple[str, Message]]
 """The name of a worker and its message. A worker's last message has the key `ended`, with the reason or None."""
 
 
@@ -123,7 +123,7 @@ class ThreadMember:
             self.send({"error": f"{type(error).__name__}: {error}"})
         self.send({"ended": reason})
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         self._inbox.put((self.name, message))
 
     def die(self) -> None:

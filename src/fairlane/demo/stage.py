@@ -22,7 +22,7 @@ from fairlane.demo.crew import Crew
 from fairlane.demo.events import Event, by_package, published, read_log
 from fairlane.demo.proofs import all_proofs
 from fairlane.demo.report import Casualty, Plan, Report, Watcher
-from fairlane.demo.worker import Job
+from fairlane.demo.worker import Job, Message
 from fairlane.errors import ConfigurationError, FairlaneError
 from fairlane.model import GroupStatus, QueueStatus
 from fairlane.transport import Transport
@@ -155,7 +155,7 @@ class _Run:
             for name in names
         ]
 
-    def _next(self, crew: Crew, seconds: float) -> tuple[str, dict[str, Any]] | None:
+    def _next(self, crew: Crew, seconds: float) -> tuple[str, Message] | None:
         """Return the next message of a worker, or None if none arrives in time.
 
         Raises:
@@ -204,7 +204,7 @@ class _Run:
             if time.monotonic() - since > patience:
                 raise FairlaneError(f"nothing was handled for {patience:g} s; {done:,} of {len(self.log):,} are done")
 
-    def _kill(self, crew: Crew, name: str, message: dict[str, Any]) -> None:
+    def _kill(self, crew: Crew, name: str, message: Message) -> None:
         end = crew.members[name].kill()
         killed_at = time.time()
         package = message["holding"]

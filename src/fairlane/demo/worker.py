@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from fairlane.connect import connect
 from fairlane.demo.application import Application
@@ -45,13 +45,17 @@ class Job:
     kill_at: tuple[str, ...] = ()
 
 
+Message: TypeAlias = dict[str, Any]
+"""What a worker reports: each key is a word of its own."""
+
+
 class Channel(Protocol):
     """The connection between a worker and the process that started it."""
 
     started: threading.Event
     stopped: threading.Event
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send a message to the process that started the worker."""
 
     def die(self) -> None:
@@ -122,7 +126,7 @@ class _Pipes:
             self.started.set()
         os._exit(ORPHANED)
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         self._output(json.dumps(message) + "\n")
 
     def die(self) -> None:

@@ -210,7 +210,7 @@ def _config(settings: Settings, output: io.StringIO | None) -> Config:
 
 
 def _with_alembic(
-    action: Callable[..., Any],
+    action: Callable[..., object],
     settings: Settings,
     revision: str,
     output: io.StringIO | None = None,

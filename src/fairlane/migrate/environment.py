@@ -38,7 +38,7 @@ def run(context: Any) -> None:
         raise CommandError(str(error)) from error  # Alembic prints such an error as one line
 
 
-def _migrate(context: Any, settings: Settings) -> None:
+def _migrate(context: EnvironmentContext, settings: Settings) -> None:
     offline = context.is_offline_mode()
     target = settings.target()
     if isinstance(target, SqlTarget):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from fairlane.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from alembic.runtime.migration import MigrationContext
 
 _COLUMNS = {
     "settings": {"name", "value"},
@@ -19,7 +22,7 @@ _COLUMNS = {
 _OTHER_TABLES = ("alembic_version", "finished")
 """The other tables of a queue that is a prefix. If a queue is a schema, all tables of the schema are its tables."""
 
-_found: weakref.WeakKeyDictionary[Any, Queues] = weakref.WeakKeyDictionary()
+_found: weakref.WeakKeyDictionary[MigrationContext, Queues] = weakref.WeakKeyDictionary()
 
 
 def belongs_to_queue(table: sa.Table) -> bool:

@@ -8,10 +8,13 @@ target.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairlane.backends.targets import LedgerTarget
 from fairlane.migrate.records import serves_of
+
+if TYPE_CHECKING:
+    from alembic.runtime.migration import MigrationContext, MigrationInfo
 
 LEDGER = "sqlite://"
 """The URL of the database that Alembic gets in place of the target."""
@@ -29,7 +32,9 @@ class Ledger:
         """Collect one rendered script."""
         self._scripts.append(script)
 
-    def on_version_apply(self, ctx: Any, step: Any, heads: Collection[Any], run_args: Any) -> None:
+    def on_version_apply(
+        self, ctx: MigrationContext, step: MigrationInfo, heads: Collection[str], run_args: object
+    ) -> None:
         """Send the collected scripts and the revision to the target. Alembic calls this after each step."""
         scripts, self._scripts = self._scripts, []
         revision = next(iter(heads), None)

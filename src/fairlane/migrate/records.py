@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from fairlane.backends.targets import SqlTarget
 from fairlane.migrate.settings import Settings
 from fairlane.templates import render
+
+if TYPE_CHECKING:
+    from alembic.runtime.migration import MigrationContext, MigrationInfo
 
 
 class Records:
@@ -29,7 +32,9 @@ class Records:
         self._connection = connection
         self._removed = False
 
-    def on_version_apply(self, ctx: Any, step: Any, heads: Collection[Any], run_args: Any) -> None:
+    def on_version_apply(
+        self, ctx: MigrationContext, step: MigrationInfo, heads: Collection[str], run_args: object
+    ) -> None:
         """Record the revision. Alembic calls this after each step, in the transaction of the step."""
         revision = next(iter(heads), None)
         self._removed = revision is None and not step.is_stamp
@@ -64,7 +69,7 @@ class Records:
         table, schema = self._target.settings_table()
         return sa.inspect(self._connection).has_table(table, schema=schema)
 
-    def _render(self, name: str, **variables: Any) -> None:
+    def _render(self, name: str, **variables: object) -> None:
         manifest = self._settings.manifest
         path = f"schema/{manifest.dialect}/{name}.sql.j2"
         self._execute(render(path, queue=self._settings.choices.queue, dialect=manifest.name, **variables))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from fairlane.backends import MANIFESTS, manifest_of
 from fairlane.backends.manifest import Manifest
@@ -58,7 +57,7 @@ class Settings:
         assert make is not None, "callers do not ask for the target of a backend that is not migrated"
         return make(self.url, self.choices)
 
-    def variables(self, revision: str, serves: str) -> dict[str, Any]:
+    def variables(self, revision: str, serves: str) -> dict[str, str | None]:
         """Return the variables for the templates of a revision."""
         return {
             "queue": self.choices.queue,

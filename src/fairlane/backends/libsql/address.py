@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fairlane.backends.libsql.options import OPTIONS
 from fairlane.backends.shared.http import HttpAddress, basic, check_tls
@@ -29,7 +29,7 @@ class Address(HttpAddress):
     url: str
 
 
-def locate(url: str, options: dict[str, Any]) -> Address:
+def locate(url: str, options: Mapping[str, object]) -> Address:
     """Read a URL: `libsql://host` with TLS, `libsql+http://host:8080` without.
 
     Args:

@@ -89,7 +89,7 @@ class Client:
         self._turns = asyncio.Semaphore(1)
         self._idle: list[Stream] = []
         self._samples: list[float] = []
-        self._writes: set[asyncio.Task[Any]] = set()
+        self._writes: set[asyncio.Task[object]] = set()
         self._closing = False
         self._used = time.monotonic()
 
@@ -142,7 +142,7 @@ class Client:
             self._idle.append(stream)
             self._turns.release()
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _done(self, task: asyncio.Task[object]) -> None:
         self._writes.discard(task)
         if not task.cancelled():
             task.exception()  # marks it as retrieved: asyncio would log it if no caller waits any more

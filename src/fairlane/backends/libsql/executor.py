@@ -50,13 +50,13 @@ class AsyncLibsqlExecutor(forks.ForkAware):
         forks.register(self)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the server at a URL; `locate` documents URLs and options."""
         address = locate(url, options)
         return cls(Wire(queue), Errors(address.host, address.retry_seconds), Clock(address.timeout), address=address)
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's `libsql_client.Client`. Its errors do not say why the server refused a request."""
         values = read_options("libsql", OPTIONS, None, options)
         errors = Errors(HOST, values["retry_seconds"])
@@ -125,13 +125,13 @@ class LibsqlExecutor(forks.ForkAware):
         forks.register(self)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the server at a URL; `locate` documents URLs and options."""
         address = locate(url, options)
         return cls(Wire(queue), Errors(address.host, address.retry_seconds), Clock(address.timeout), address=address)
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's `libsql_client.ClientSync`. Its errors do not say why the server refused a request."""
         values = read_options("libsql", OPTIONS, None, options)
         errors = Errors(HOST, values["retry_seconds"])

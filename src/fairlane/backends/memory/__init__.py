@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
 from fairlane.backends.memory.options import OPTIONS
+from fairlane.backends.stored import Call, Rows
 from fairlane.capabilities import Capabilities
 
 
-def _load() -> Backend[Any, Any]:
+def _load() -> Backend[Call, Rows]:
     from fairlane.backends.memory.core import MemoryCore
     from fairlane.backends.memory.executor import AsyncMemoryExecutor, MemoryExecutor
 

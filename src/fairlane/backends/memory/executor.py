@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from fairlane.backends.memory.address import check_url
 from fairlane.backends.memory.options import OPTIONS
@@ -20,14 +20,14 @@ class MemoryExecutor:
         self._queue = queue
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the process's store of this queue; the URL is `memory://`."""
         check_url(url)
         read_options("memory", OPTIONS, url, options)
         return cls(MemoryStore.shared(queue), queue)
 
     @classmethod
-    def from_client(cls, client: object, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's store or, for None, the process's store of this queue."""
         read_options("memory", OPTIONS, None, options)
         store = MemoryStore.shared(queue) if client is None else client
@@ -52,12 +52,12 @@ class AsyncMemoryExecutor:
         self._executor = executor
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the process's store of this queue."""
         return cls(MemoryExecutor.from_url(url, queue, **options))
 
     @classmethod
-    def from_client(cls, client: object, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's store or, for None, the process's store of this queue."""
         return cls(MemoryExecutor.from_client(client, queue, **options))
 

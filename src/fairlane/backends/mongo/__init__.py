@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
@@ -10,8 +10,11 @@ from fairlane.backends.mongo.options import OPTIONS
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
+if TYPE_CHECKING:
+    from fairlane.backends.mongo.wire import Answer, Request
 
-def _load() -> Backend[Any, Any]:
+
+def _load() -> Backend[Request, Answer]:
     from fairlane.backends.mongo.core import MongoCore
     from fairlane.backends.mongo.executor import AsyncMongoExecutor, MongoExecutor
 

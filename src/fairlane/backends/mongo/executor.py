@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Self
+from typing import Self
 
 import pymongo
 from pymongo import AsyncMongoClient, MongoClient
@@ -46,7 +46,7 @@ class _Executor(forks.ForkAware):
     def _name(self, request: Request) -> str:
         return f"{self._queue}_{request.collection}"
 
-    def _in_time(self, request: Request) -> AbstractContextManager[Any]:
+    def _in_time(self, request: Request) -> AbstractContextManager[None]:
         """Limit a request to the time that is left of its call."""
         now = time.monotonic()
         if request.ends is None:
@@ -86,13 +86,13 @@ class MongoExecutor(_Executor):
             forks.register(self)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Make a client. It connects with the first request."""
         chosen = read_options("mongo", OPTIONS, url, options, others=True)
         return cls(queue, make(MongoClient[Document], url), host_of(url), url, **chosen)
 
     @classmethod
-    def from_client(cls, client: Client, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: Client, queue: str, **options: object) -> Self:
         """Use the application's client."""
         return cls(queue, client, hosts_of(client), None, **read_options("mongo", OPTIONS, None, options))
 
@@ -134,7 +134,7 @@ class AsyncMongoExecutor(_Executor):
             self._given = _Database(database)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Make clients. Each connects with its first request."""
         chosen = read_options("mongo", OPTIONS, url, options, others=True)
         opening = _Opening(url, chosen["database"])
@@ -142,7 +142,7 @@ class AsyncMongoExecutor(_Executor):
         return cls(queue, host_of(url), timeout, opening)
 
     @classmethod
-    def from_client(cls, client: AsyncClient, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: AsyncClient, queue: str, **options: object) -> Self:
         """Use the application's client."""
         chosen = read_options("mongo", OPTIONS, None, options)
         timeout = shortest_timeout(client, chosen["timeout"])

@@ -6,7 +6,6 @@ One call reads its figures in two or three requests, so on a busy queue they may
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from fairlane.backends.mongo.publishing import LOST, PRIORITIES
 from fairlane.backends.mongo.wire import (
@@ -148,7 +147,7 @@ def _group(group: Document, backlog: Document | None) -> GroupStatus:
 
 def _message(group: Document, message: Document, position: int) -> MessageStatus:
     is_head = position == 1
-    event: Any = message.get("event")
+    event: object = message.get("event")
     published_at = moment(message, "published_at") or EPOCH
     return MessageStatus(
         group_id=message["group_id"],

@@ -122,7 +122,7 @@ class MongoTarget(LockTarget):
                 self.keep_lock()
                 self._collection(name).create_index(fields, name=index, **options)
 
-    def _record(self, revision: str, serves: str | None) -> dict[str, Any]:
+    def _record(self, revision: str, serves: str | None) -> Document:
         # if the counter was lost, the next seq must be larger than all used ones
         return self._choices(revision, serves) | {"$max": {"seq": self._highest()}}
 
@@ -152,7 +152,7 @@ class MongoTarget(LockTarget):
                 unchanged = {"_id": group["_id"], "priority": group.get("priority")}
                 self._collection(GROUPS).update_one(unchanged, {"$set": {"priority": number(head, "priority") or 0}})
 
-    def _choices(self, revision: str, serves: str | None) -> dict[str, Any]:
+    def _choices(self, revision: str, serves: str | None) -> Document:
         chosen = {"revision": revision, "serves": serves}
         if self._head_start is None:
             return {"$set": chosen, "$setOnInsert": {"head_start": DEFAULT_HEAD_START}}

@@ -33,7 +33,7 @@ QUEUE = "queue"
 Document: TypeAlias = dict[str, Any]
 Filter: TypeAlias = Mapping[str, Any]
 Sort: TypeAlias = Sequence[tuple[str, int]]
-Change: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Change: TypeAlias = Filter | Sequence[Filter]
 AnyCollection: TypeAlias = Collection[Document] | AsyncCollection[Document]
 
 HEAD: Sort = (("_id", 1),)

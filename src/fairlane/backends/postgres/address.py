@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import conninfo
@@ -12,13 +12,15 @@ from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.shared.options import read_options, without_options
 from fairlane.errors import ConfigurationError
 
+AnyConnection: TypeAlias = psycopg.BaseConnection[Any]
+
 _ENCODINGS = (
     (b"client_encoding", "open it with client_encoding=UTF8"),
     (b"server_encoding", "a queue needs a database that was created with encoding UTF8"),
 )
 
 
-def separated(url: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def separated(url: str, keywords: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
     """Return a URL for libpq, and Fairlane's options: from the keywords, else from the URL, else the defaults.
 
     Raises:
@@ -56,7 +58,7 @@ def check_url(url: str) -> None:
         raise ConfigurationError(f"connect_timeout must be a number of seconds: {parts['connect_timeout']!r}") from None
 
 
-def check_encoding(connection: psycopg.BaseConnection[Any]) -> None:
+def check_encoding(connection: AnyConnection) -> None:
     """Refuse a connection with another encoding than UTF8. A message with a character outside of it would block claims.
 
     Raises:

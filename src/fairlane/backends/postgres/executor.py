@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Self
 
 import psycopg
 import psycopg_pool
 
 from fairlane.backends.base import LeaseGone
-from fairlane.backends.postgres.address import host_in, separated
+from fairlane.backends.postgres.address import AnyConnection, host_in, separated
 from fairlane.backends.postgres.connections import AsyncOwnPool, AsyncSource, OwnPool, Source
 from fairlane.backends.postgres.core import statements
 from fairlane.backends.postgres.errors import (
@@ -25,7 +26,14 @@ from fairlane.backends.postgres.errors import (
     translate,
     undone,
 )
-from fairlane.backends.postgres.given import AsyncGivenConnection, AsyncGivenPool, GivenConnection, GivenPool
+from fairlane.backends.postgres.given import (
+    AsyncGivenConnection,
+    AsyncGivenPool,
+    AsyncPool,
+    GivenConnection,
+    GivenPool,
+    Pool,
+)
 from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.postgres.sessions import Opening
 from fairlane.backends.shared.options import read_options
@@ -81,13 +89,13 @@ class _Requests:
         raise known from error
 
 
-def _own(url: str, keywords: dict[str, Any]) -> tuple[Opening, int, float]:
+def _own(url: str, keywords: Mapping[str, object]) -> tuple[Opening, int, float]:
     """Return how to open connections, their maximum number, and the seconds that a call may take."""
     rest, options = separated(url, keywords)
     return Opening.at(rest, options), options["max_connections"], options["timeout"]
 
 
-def _timeout(keywords: dict[str, Any]) -> float:
+def _timeout(keywords: Mapping[str, object]) -> float:
     """Return the seconds that a call on the application's pool or connection may take."""
     timeout: float = read_options("postgres", OPTIONS, None, keywords)["timeout"]
     return timeout
@@ -102,12 +110,12 @@ class PostgresExecutor:
         self._requests = _Requests(queue, host, joins)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Connect to the database at a URL; `options.OPTIONS` documents the options."""
         return cls(OwnPool(*_own(url, options)), queue, host_of(url))
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's `psycopg_pool.ConnectionPool`, or its connection with its transactions."""
         timeout = _timeout(options)
         if isinstance(client, psycopg_pool.ConnectionPool):
@@ -143,12 +151,12 @@ class AsyncPostgresExecutor:
         self._requests = _Requests(queue, host, joins)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Connect to the database at a URL; `options.OPTIONS` documents the options."""
         return cls(AsyncOwnPool(*_own(url, options)), queue, host_of(url))
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's `psycopg_pool.AsyncConnectionPool`, or its connection with its transactions."""
         timeout = _timeout(options)
         if isinstance(client, psycopg_pool.AsyncConnectionPool):
@@ -175,13 +183,13 @@ class AsyncPostgresExecutor:
         await self._source.close()
 
 
-def _pool_host(pool: Any) -> str:
+def _pool_host(pool: Pool | AsyncPool) -> str:
     return host_in(pool.conninfo) if isinstance(pool.conninfo, str) else "the application's pool"
 
 
-def _host(connection: psycopg.BaseConnection[Any]) -> str:
+def _host(connection: AnyConnection) -> str:
     return f"{connection.info.host}:{connection.info.port}" if not connection.closed else "the application's connection"
 
 
-def _unfit(client: Any, wanted: str) -> ConfigurationError:
+def _unfit(client: object, wanted: str) -> ConfigurationError:
     return ConfigurationError(f"postgres needs {wanted} here, not {type(client).__name__}")

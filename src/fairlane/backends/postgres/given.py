@@ -15,7 +15,7 @@ from psycopg.abc import PQGen
 from psycopg.rows import dict_row
 
 from fairlane.backends.base import Limit
-from fairlane.backends.postgres.address import check_encoding
+from fairlane.backends.postgres.address import AnyConnection, check_encoding
 from fairlane.backends.postgres.errors import NoAnswer
 from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, is_over, until
 from fairlane.backends.shared import forks
@@ -28,7 +28,7 @@ ResultT = TypeVar("ResultT")
 OWN = "a pool or connection of its own"
 PID = "select pg_backend_pid() as pid"
 
-_prepares: MutableMapping[psycopg.BaseConnection[Any], bool | None] = WeakKeyDictionary()
+_prepares: MutableMapping[AnyConnection, bool | None] = WeakKeyDictionary()
 """The argument `prepare` for each connection: False behind a pooler, else None, so that the connection decides."""
 
 
@@ -79,7 +79,7 @@ async def async_rows_of(connection: AsyncConnection, text: str, arguments: Argum
         raise
 
 
-def _may_prepare(connection: psycopg.BaseConnection[Any], found: Rows) -> bool | None:
+def _may_prepare(connection: AnyConnection, found: Rows) -> bool | None:
     """Return the argument `prepare`; see `learn` in `sessions.py` for poolers."""
     return None if found[0]["pid"] == connection.pgconn.backend_pid else False
 
@@ -197,7 +197,7 @@ class AsyncGivenPool:
         """Do nothing: the pool belongs to the application."""
 
 
-_ending: set[asyncio.Task[Any]] = set()
+_ending: set[asyncio.Task[object]] = set()
 """Calls whose callers were cancelled. asyncio itself keeps only weak references to tasks."""
 
 
@@ -217,7 +217,7 @@ async def _at_once(call: Coroutine[Any, Any, ResultT]) -> ResultT:
         raise
 
 
-def _ended(task: asyncio.Task[Any]) -> None:
+def _ended(task: asyncio.Task[object]) -> None:
     _ending.discard(task)
     if not task.cancelled():
         task.exception()  # marks it as retrieved: otherwise asyncio logs it

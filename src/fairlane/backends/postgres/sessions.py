@@ -20,7 +20,7 @@ from psycopg._preparing import PrepareManager
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
-from psycopg.rows import dict_row
+from psycopg.rows import DictRow, dict_row
 
 from fairlane.backends.postgres.address import check_encoding
 from fairlane.backends.postgres.errors import NoAnswer
@@ -31,6 +31,7 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 Arguments = Mapping[str, Any]
 ResultT = TypeVar("ResultT")
 WaitT = TypeVar("WaitT")
+ReadyT = TypeVar("ReadyT")
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to connect, unless the URL has its own value."""
@@ -49,7 +50,7 @@ LESS_STRICT = "set default_transaction_isolation = 'read committed'"
 BEGIN, COMMIT, ROLLBACK = "begin isolation level read committed", "commit", "rollback"
 
 
-def until(steps: Generator[WaitT, Any, ResultT], deadline: float) -> Generator[WaitT, Any, ResultT]:
+def until(steps: Generator[WaitT, ReadyT, ResultT], deadline: float) -> Generator[WaitT, ReadyT, ResultT]:
     """Run the steps of a generator of psycopg until a deadline by time.monotonic().
 
     The function that drives it sends a false value every LOOK_INTERVAL seconds while no data arrive.
@@ -222,7 +223,7 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
         return made
 
     @cached_property
-    def calls(self) -> psycopg.Cursor[Any]:
+    def calls(self) -> psycopg.Cursor[DictRow]:
         return psycopg.Cursor(self, row_factory=dict_row)
 
     def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
@@ -267,7 +268,7 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
         return made
 
     @cached_property
-    def calls(self) -> psycopg.AsyncCursor[Any]:
+    def calls(self) -> psycopg.AsyncCursor[DictRow]:
         return psycopg.AsyncCursor(self, row_factory=dict_row)
 
     async def ask(self, text: str, arguments: Arguments | None = None) -> Rows:

@@ -69,7 +69,7 @@ class Address:
     wait_replicas: int
 
 
-def parse(url: str, **options: Any) -> Address:
+def parse(url: str, **options: object) -> Address:
     """Read a URL: `redis://`, `rediss://` (TLS), or one of these with `+cluster` and `host:port,host:port`.
 
     Args:
@@ -198,7 +198,7 @@ def make_cluster(address: Address) -> redis.RedisCluster:
     return redis.RedisCluster(startup_nodes=nodes, **settings, ssl=address.tls, retry=_no_retry(redis.retry))
 
 
-def shown_of(client: Any) -> str:
+def shown_of(client: object) -> str:
     """Return the host of the application's client, for messages."""
     pool = getattr(client, "connection_pool", None)
     settings = getattr(pool, "connection_kwargs", {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import redis
 from redis.crc import key_slot
@@ -18,8 +18,7 @@ from redis.crc import key_slot
 from fairlane.backends.redis.address import Address, Node
 from fairlane.backends.redis.connections import AsyncConnections, Connections, answer_of
 from fairlane.backends.redis.errors import NotSent, code_of
-from fairlane.backends.redis.streams import Reply
-from fairlane.backends.redis.wire import Calls, pack
+from fairlane.backends.redis.wire import Calls, Reply, pack
 from fairlane.backends.stored import Call
 from fairlane.errors import ConfigurationError
 from fairlane.program import Program, Sleep, run, run_async
@@ -58,7 +57,7 @@ class Route:
         """The primary as text for messages; None if it is not known."""
         return None if self.primary is None else str(self.primary)
 
-    def delivered(self, packed: bytes, count: int, deadline: float) -> Program[Ask, list[Any], list[Any]]:
+    def delivered(self, packed: bytes, count: int, deadline: float) -> Program[Ask, list[Reply], list[Reply]]:
         """Send a request to the primary, and then to the node that a reply names.
 
         Args:
@@ -108,7 +107,7 @@ class Route:
         if node not in self._known:
             self._known = (*self._known, node)
 
-    def _found(self) -> Program[Ask, list[Any], Node]:
+    def _found(self) -> Program[Ask, list[Reply], Node]:
         """Ask the known nodes for the primary of the queue, one after the other."""
         failure: BaseException | None = None
         for node in self._known:
@@ -135,7 +134,7 @@ class Route:
         raise NotSent from failure
 
 
-def _ranges(reply: Any, asked: Node) -> Iterator[tuple[range, list[Node]]]:
+def _ranges(reply: Reply, asked: Node) -> Iterator[tuple[range, list[Node]]]:
     """Yield ranges of slots and their nodes, the primary first. A node without a host is the asked node."""
     for first, last, *nodes in reply:
         yield range(first, last + 1), [Node((host or b"").decode() or asked.host, port) for host, port, *_ in nodes]

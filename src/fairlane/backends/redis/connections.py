@@ -16,8 +16,8 @@ import redis
 
 from fairlane.backends.redis.address import Address, Node
 from fairlane.backends.redis.errors import AllBusy, NotSent, TooFewReplicas, code_of
-from fairlane.backends.redis.streams import AsyncConnection, Connection, Reply
-from fairlane.backends.redis.wire import Calls
+from fairlane.backends.redis.streams import AsyncConnection, Connection
+from fairlane.backends.redis.wire import Calls, Reply
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.loops import PerLoop
 from fairlane.backends.stored import Call

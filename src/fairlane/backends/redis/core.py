@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fairlane.backends.redis.errors import Refused
 from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call, Operation, ProcedureCore, Rows
@@ -32,7 +31,7 @@ class RedisCore(ProcedureCore):
             return "some of its messages have no place in line: `fairlane migrate` repairs that"
         return None
 
-    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
         """Request one operation. If the server refuses it without a reason, check whether the functions are missing."""
         try:
             return (yield from super().call(operation, arguments))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import redis
 import redis.asyncio
@@ -16,8 +16,7 @@ from fairlane.backends.redis.connections import AsyncServer, Server
 from fairlane.backends.redis.errors import BACKEND_NAME, NotSent, translate
 from fairlane.backends.redis.given import AsyncGivenCluster, AsyncGivenPool, GivenCluster, GivenPool
 from fairlane.backends.redis.options import OPTIONS
-from fairlane.backends.redis.streams import Reply
-from fairlane.backends.redis.wire import Calls, revision_rows, rows_of
+from fairlane.backends.redis.wire import Calls, Reply, revision_rows, rows_of
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.stored import REVISION, Call, Rows
 from fairlane.errors import BackendUnavailable, ConfigurationError
@@ -57,7 +56,7 @@ class _Settings:
         return cls(queue, address.shown, address.timeout, address.allow_eviction, address.wait_replicas)
 
     @classmethod
-    def of_client(cls, client: Any, queue: str, options: Mapping[str, Any]) -> Self:
+    def of_client(cls, client: object, queue: str, options: Mapping[str, object]) -> Self:
         return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
 
     def translated(self, error: Exception, where: str | None) -> Exception:
@@ -85,14 +84,14 @@ class RedisExecutor:
         self._settings = settings
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the server or cluster at a URL; `options.OPTIONS` documents the options."""
         address = parse(url, **options)
         settings = _Settings.of_address(address, queue)
         return cls((Cluster if address.cluster else Server)(settings.calls, address), settings)
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the connections of the application's `redis.Redis` or `redis.RedisCluster`."""
         settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.RedisCluster):
@@ -126,14 +125,14 @@ class AsyncRedisExecutor:
         self._settings = settings
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the server or cluster at a URL; `options.OPTIONS` documents the options."""
         address = parse(url, **options)
         settings = _Settings.of_address(address, queue)
         return cls((AsyncCluster if address.cluster else AsyncServer)(settings.calls, address), settings)
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the connections of the application's `redis.asyncio.Redis` or `redis.asyncio.RedisCluster`."""
         settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.asyncio.RedisCluster):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ import redis.asyncio
 from redis.client import NEVER_DECODE
 
 from fairlane.backends.redis.errors import NotSent
-from fairlane.backends.redis.wire import Calls
+from fairlane.backends.redis.wire import Calls, Reply
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.loops import OwnerLoop
 from fairlane.backends.stored import Call
@@ -56,7 +56,7 @@ class GivenPool:
         self._pool: Any = client.connection_pool
         self._arguments = _checkout_arguments(self._pool)
 
-    def send(self, request: Call, deadline: float) -> Any:
+    def send(self, request: Call, deadline: float) -> Reply:
         """Send one request, exactly once."""
         try:
             connection = self._pool.get_connection(*self._arguments)
@@ -87,7 +87,7 @@ class GivenCluster:
         self._calls = calls
         self._client: Any = client
 
-    def send(self, request: Call, deadline: float) -> Any:
+    def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
         command = self._calls.command(request)
         while True:
@@ -114,11 +114,11 @@ class _AsyncGiven:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._owner = forks.OwnerProcess("redis", "a client of its own")
         self._loop = OwnerLoop("redis", "a client of its own")
 
-    async def send(self, request: Call, deadline: float) -> Any:
+    async def send(self, request: Call, deadline: float) -> Reply:
         """Send one request."""
         self._owner.check()
         self._loop.check()
@@ -134,11 +134,11 @@ class _AsyncGiven:
             # close() has ended the call, and the caller itself is not cancelled
             raise redis.exceptions.ConnectionError("this transport was closed during the call") from None
 
-    async def _in_time(self, call: Coroutine[Any, Any, Any], deadline: float) -> Any:
+    async def _in_time(self, call: Awaitable[Reply], deadline: float) -> Reply:
         async with asyncio.timeout(deadline - time.monotonic()):
             return await call
 
-    async def _send(self, request: Call) -> Any:
+    async def _send(self, request: Call) -> Reply:
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class AsyncGivenPool(_AsyncGiven):
         self._arguments = _checkout_arguments(self._pool)
         self._limit = asyncio.Semaphore(MOST_CALLS)  # a pool may have no limit
 
-    async def _send(self, request: Call) -> Any:
+    async def _send(self, request: Call) -> Reply:
         async with self._limit:
             try:
                 connection = await self._pool.get_connection(*self._arguments)
@@ -185,7 +185,7 @@ class AsyncGivenCluster(_AsyncGiven):
         super().__init__(calls)
         self._client: Any = client
 
-    async def _send(self, request: Call) -> Any:
+    async def _send(self, request: Call) -> Reply:
         command = self._calls.command(request)
         try:
             while True:

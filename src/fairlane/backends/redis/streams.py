@@ -10,28 +10,26 @@ import asyncio
 import select
 import socket
 import time
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import hiredis
 import redis
 
 from fairlane.backends.redis.address import Address, Node, make_async_connection, make_connection
 from fairlane.backends.redis.errors import NotSent
+from fairlane.backends.redis.wire import Reply
 from fairlane.signals import raised_by_handler
 
 _CHUNK = 65536
 
-Reply: TypeAlias = Any
-"""A reply as hiredis returns it: bytes, int, None, or a list of them; a `ResponseError` for an error reply."""
 
-
-def _reader() -> Any:
+def _reader() -> hiredis.Reader:
     return hiredis.Reader(
         protocolError=redis.exceptions.InvalidResponse, replyError=redis.exceptions.ResponseError, notEnoughData=_reader
     )
 
 
-def _parsed(reader: Any, replies: list[Reply], count: int) -> bool:
+def _parsed(reader: hiredis.Reader, replies: list[Reply], count: int) -> bool:
     """Add the replies that have arrived; return whether all are there."""
     while len(replies) < count:
         reply = reader.gets()
@@ -41,7 +39,7 @@ def _parsed(reader: Any, replies: list[Reply], count: int) -> bool:
     return True
 
 
-def _has_input(sock: Any) -> bool:
+def _has_input(sock: socket.socket) -> bool:
     """Return whether an idle socket has data or its end: then the server has closed the connection."""
     if hasattr(select, "poll"):
         poll = select.poll()

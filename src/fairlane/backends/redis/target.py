@@ -59,7 +59,7 @@ class RedisTarget(LockTarget):
             return [self._client]
         return [self._client.get_redis_connection(node) for node in self._client.get_primaries()]
 
-    def _translated(self) -> Any:
+    def _translated(self) -> translated:
         return translated(self._translate)
 
     def _translate(self, error: Exception) -> Exception | None:
@@ -216,7 +216,7 @@ class RedisTarget(LockTarget):
             self._made.close()
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

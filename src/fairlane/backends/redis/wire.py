@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import hiredis
 
@@ -35,6 +35,9 @@ Argument = bytes | str | int
 _COUNT = len(b"*9\r\n")
 """The length of the beginning of a packed command with one to nine parts, which is the number of parts."""
 Arguments = Mapping[str, Any]
+
+Reply: TypeAlias = Any
+"""A reply as hiredis returns it: bytes, int, None, or a list of them; a `ResponseError` for an error reply."""
 
 pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # wrong declaration
 
@@ -142,7 +145,7 @@ def _str(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="surrogateescape")
 
 
-def _claimed(reply: Any) -> Rows:
+def _claimed(reply: Reply) -> Rows:
     if reply is None:
         return []
     group_id, event, facts = reply
@@ -151,7 +154,7 @@ def _claimed(reply: Any) -> Rows:
     return [dict(zip(CLAIM.columns, row, strict=True))]
 
 
-_CONVERT: dict[str, Callable[[Any], Any]] = {
+_CONVERT: dict[str, Callable[[Reply], object]] = {
     "queue": _str,
     "group_id": _str,
     "state": _str,
@@ -167,14 +170,14 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
 """Conversions of columns: the functions return texts as bytes, and seconds as microseconds."""
 
 
-def _row(operation: Operation, values: Sequence[Any]) -> Row:
+def _row(operation: Operation, values: Sequence[Reply]) -> Row:
     return {
         name: _CONVERT[name](value) if name in _CONVERT else value
         for name, value in zip(operation.columns, values, strict=True)
     }
 
 
-def rows_of(operation: Operation, reply: Any) -> Rows:
+def rows_of(operation: Operation, reply: Reply) -> Rows:
     """Return the rows of a reply. Texts are bytes in the reply."""
     if operation is CLAIM:
         return _claimed(reply)
@@ -185,7 +188,7 @@ def rows_of(operation: Operation, reply: Any) -> Rows:
     return [{operation.columns[0]: reply}]
 
 
-def revision_rows(reply: Any, *, allow_eviction: bool) -> Rows:
+def revision_rows(reply: Reply, *, allow_eviction: bool) -> Rows:
     """Return the row of `revision`, and refuse a server that may evict messages.
 
     Raises:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fairlane.backends.rqlite.options import OPTIONS
 from fairlane.backends.shared.http import HttpAddress, basic, check_tls
@@ -35,7 +35,7 @@ class Address(HttpAddress):
         return self.nodes[0].startswith("https:")
 
 
-def locate(url: str, options: dict[str, Any], *, own_client: bool = True) -> Address:
+def locate(url: str, options: Mapping[str, object], *, own_client: bool = True) -> Address:
     """Read a URL: `rqlite://user:password@a:4001,b:4001,c:4001`, or `rqlites://…` for TLS. Ports are optional.
 
     Args:

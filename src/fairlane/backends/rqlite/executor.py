@@ -6,7 +6,8 @@ If a request or its answer is lost, the core sends the request again.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Self
 
 import httpx
 import requests
@@ -36,12 +37,12 @@ class RqliteExecutor(forks.ForkAware):
             forks.register(self)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the cluster at a URL; `locate` documents URLs and options."""
         return cls(Wire(locate(url, options), queue))
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, *, url: str | None = None, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, *, url: object = None, **options: object) -> Self:
         """Use the application's `requests.Session`, with its TLS settings, for the cluster at `url`."""
         if not isinstance(client, requests.Session):
             raise ConfigurationError(f"rqlite needs a requests.Session here, not {type(client).__name__}")
@@ -95,12 +96,12 @@ class AsyncRqliteExecutor(forks.ForkAware):
         forks.register(self)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the cluster at a URL; `locate` documents URLs and options."""
         return cls(Wire(locate(url, options), queue))
 
     @classmethod
-    def from_client(cls, client: Any, queue: str, *, url: str | None = None, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, *, url: object = None, **options: object) -> Self:
         """Use the application's `httpx.AsyncClient`, with its TLS settings, for the cluster at `url`."""
         if not isinstance(client, httpx.AsyncClient):
             raise ConfigurationError(f"rqlite needs an httpx.AsyncClient here, not {type(client).__name__}")
@@ -171,7 +172,7 @@ class AsyncRqliteExecutor(forks.ForkAware):
         await self._own.close()
 
 
-def _located(url: str | None, options: dict[str, Any]) -> Address:
-    if url is None:
+def _located(url: object, options: Mapping[str, object]) -> Address:
+    if not isinstance(url, str):
         raise ConfigurationError("an HTTP client has no address of rqlite: also pass url='rqlite://host:4001'")
     return locate(url, options, own_client=False)

@@ -96,7 +96,7 @@ def optional(read: Reader[ValueT]) -> Reader[ValueT | None]:
 
 
 def read_options(
-    backend: str, options: tuple[Option, ...], url: str | None, keywords: Mapping[str, Any], *, others: bool = False
+    backend: str, options: tuple[Option, ...], url: str | None, keywords: Mapping[str, object], *, others: bool = False
 ) -> dict[str, Any]:
     """Return the value of every option: from its keyword, else from the URL's query, else its default.
 
@@ -135,7 +135,7 @@ def _query(known: list[Option], url: str | None) -> dict[str, str]:
     return {} if url is None else {names.get(name, name): value for name, value in options_of(url).items()}
 
 
-def _value(option: Option, written: Mapping[str, Any]) -> Any:
+def _value(option: Option, written: Mapping[str, object]) -> Any:
     value = written.get(option.name, option.default)
     if value is None and option.default is None:
         return None

@@ -43,7 +43,7 @@ _GENERATED_ID = re.compile(_GENERATED + "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{1
 CLAIMS = 3
 """The number of tries of a claim if its answer arrives too late for its lease."""
 
-Statement: TypeAlias = tuple[str, Mapping[str, Any]]
+Statement: TypeAlias = tuple[str, Mapping[str, object]]
 """SQL and its arguments."""
 
 
@@ -74,7 +74,7 @@ class SentTwiceCore(ProcedureCore):
 
     client_tokens = True
 
-    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
         return self._answered(Call(operation, arguments or {}))
 
     def _answered(self, request: Call) -> Program[Call, Rows, Rows]:
@@ -158,7 +158,7 @@ class SentTwiceCore(ProcedureCore):
         rows = yield from self._answered(Call(EXTEND, arguments, ends))
         return claimed._replace(expires_at=instant(rows[0]["expires_at"])) if rows else None
 
-    def fence(self, lease: Lease[Any]) -> dict[str, Any]:
+    def fence(self, lease: Lease[Any]) -> dict[str, object]:
         if lease.seq > MAX_BIGINT:
             raise LeaseLost(lease.group_id, lease.seq)
         return {**super().fence(lease), "p_seq": lease.seq}

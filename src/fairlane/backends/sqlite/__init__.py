@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
 from fairlane.backends.sqlite.options import OPTIONS
+from fairlane.backends.stored import Call, Rows
 from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 
 
-def _load() -> Backend[Any, Any]:
+def _load() -> Backend[Call, Rows]:
     from fairlane.backends.sqlite.core import SqliteCore
     from fairlane.backends.sqlite.executor import AsyncSqliteExecutor, SqliteExecutor
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from fairlane.backends.shared.options import read_options
@@ -33,7 +33,7 @@ class Location:
     busy_timeout: float
 
 
-def locate(url: str, options: dict[str, Any]) -> Location:
+def locate(url: str, options: Mapping[str, object]) -> Location:
     """Read a URL: `sqlite:///relative.db`, `sqlite:////absolute.db`, with percent escapes and `?synchronous=…`.
 
     Raises:

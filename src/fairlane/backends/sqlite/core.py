@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fairlane.backends.shared.retry import Unanswered, delivered
 from fairlane.backends.stored import Call, Operation, ProcedureCore, Rows
@@ -13,7 +12,7 @@ from fairlane.program import Program, Sleep
 class SqliteCore(ProcedureCore):
     """The stored operations of a queue in an SQLite file. The statements make the tokens: no answer can be lost."""
 
-    def call(self, operation: Operation, arguments: Mapping[str, Any] | None = None) -> Program[Call, Rows, Rows]:
+    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
         """Request one operation. Repeat it while other connections lock the file, since nothing was changed then."""
         request = Call(operation, arguments or {})
         try:

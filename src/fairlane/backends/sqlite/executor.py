@@ -8,7 +8,7 @@ for inspections, so that a long inspection does not delay other calls.
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Self
+from typing import Self
 
 import aiosqlite
 
@@ -35,14 +35,14 @@ class SqliteExecutor:
         self._reader = reader
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the file that a URL names; `locate` documents URLs, and `OPTIONS` the options."""
         location = locate(url, options)
         writer, reader = (OwnConnection(Opener(location)) for _ in range(2))
         return cls(Wire(queue, location), writer, reader)
 
     @classmethod
-    def from_client(cls, client: object, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's open `sqlite3.Connection`; see `GivenConnection`."""
         read_options("sqlite", OPTIONS, None, options)
         if not isinstance(client, sqlite3.Connection):
@@ -73,14 +73,14 @@ class AsyncSqliteExecutor:
         self._reader = reader
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the file that a URL names."""
         location = locate(url, options)
         writer, reader = (AsyncOwnConnection(Opener(location, ThreadConnection)) for _ in range(2))
         return cls(Wire(queue, location), writer, reader)
 
     @classmethod
-    def from_client(cls, client: object, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the application's open `aiosqlite.Connection`; see `GivenConnection`."""
         read_options("sqlite", OPTIONS, None, options)
         if not isinstance(client, aiosqlite.Connection):

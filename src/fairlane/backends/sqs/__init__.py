@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairlane.backends.base import Backend
 from fairlane.backends.manifest import Manifest, TransportClasses
@@ -11,8 +11,11 @@ from fairlane.backends.targets import Choices, Target
 from fairlane.capabilities import Capabilities
 from fairlane.contract import MAX_VISIBILITY
 
+if TYPE_CHECKING:
+    from fairlane.backends.sqs.wire import Answer, Request
 
-def _load() -> Backend[Any, Any]:
+
+def _load() -> Backend[Request, Answer]:
     from fairlane.backends.sqs.core import SqsCore
     from fairlane.backends.sqs.executor import AsyncSqsExecutor, SqsExecutor
 

@@ -45,7 +45,7 @@ class Address:
         return f"sqs.{self.region}.amazonaws.com"
 
 
-def parse(url: str, options: Mapping[str, Any]) -> Address:
+def parse(url: str, options: Mapping[str, object]) -> Address:
     """Return the parts of a URL, and the options.
 
     Raises:

@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -77,7 +78,7 @@ class SqsCore(Core[Request, Answer]):
         self._url: str | None = None
         self._given_up = Recent(REMEMBERED)
 
-    def check_arguments(self, operation: str, arguments: dict[str, Any]) -> None:
+    def check_arguments(self, operation: str, arguments: Mapping[str, float]) -> None:
         """Refuse priorities, which SQS does not have, and delays longer than its maximum."""
         if arguments.get("priority") or arguments.get("min_priority"):
             raise UnsupportedByBackend("sqs", "priorities", "use priority 0, or a queue for each priority")
@@ -99,7 +100,7 @@ class SqsCore(Core[Request, Answer]):
         revision = tags.get(wire.REVISION)
         return Revision(revision, tags.get(wire.SERVES, revision)) if revision else None
 
-    def _request(self, operation: str, arguments: dict[str, Any], ends: float | None = None) -> Request:
+    def _request(self, operation: str, arguments: Mapping[str, object], ends: float | None = None) -> Request:
         return Request(operation, {"QueueUrl": self._url, **arguments}, ends)
 
     def _send(self, request: Request, *, repeatable: bool = True) -> Steps[Answer]:
@@ -117,7 +118,7 @@ class SqsCore(Core[Request, Answer]):
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Steps[int]:
         group = wire.id_of(group_id)
-        arguments: dict[str, Any] = {
+        arguments: dict[str, object] = {
             "MessageGroupId": group,
             # equal events are two messages, so each publish without a dedup id has a new id
             "MessageDeduplicationId": wire.FRESH + uuid4().hex if dedup_id is None else wire.id_of(dedup_id),
@@ -200,7 +201,7 @@ class SqsCore(Core[Request, Answer]):
             raise LeaseLost(lease.group_id, lease.seq)
         return found
 
-    def _fenced(self, lease: Lease[Any], operation: str, arguments: dict[str, Any]) -> Steps[None]:
+    def _fenced(self, lease: Lease[Any], operation: str, arguments: Mapping[str, object]) -> Steps[None]:
         """Send a request that SQS carries out only for the newest receipt handle of a message in flight.
 
         Raises:

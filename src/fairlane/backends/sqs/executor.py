@@ -44,7 +44,7 @@ def _left(request: Request, limit: Limit) -> float:
     return max(SHORTEST, request.ends - now)
 
 
-def _check(client: Any) -> str:
+def _check(client: Client | AsyncClient) -> str:
     """Return the host of the application's client.
 
     Raises:
@@ -68,13 +68,13 @@ class _Executor(forks.ForkAware, Generic[ClientT]):
             forks.register(self)
 
     @classmethod
-    def from_url(cls, url: str, queue: str, **options: Any) -> Self:
+    def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Connect to the address of a URL. Clients are made when they are needed."""
         address = parse(url, options)
         return cls(address, None, address.host)
 
     @classmethod
-    def from_client(cls, client: ClientT, queue: str, **options: Any) -> Self:
+    def from_client(cls, client: ClientT, queue: str, **options: object) -> Self:
         """Use the application's client. It should not repeat requests by itself."""
         read_options("sqs", OPTIONS, None, options)
         return cls(None, client, _check(client))
