@@ -22,10 +22,10 @@ WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
 
 # make torture BACKEND=postgres SECONDS=600 SEED=7    many clients and random faults, and a checker of what they saw
 
-.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-demo bench-horizon dist clean distclean
+.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-before bench-demo bench-horizon dist clean distclean
 
 help:
-	@echo "make demo | test | lint | docs | format | bench-claim | bench-demo | bench-horizon | servers | servers-list | dist | clean | distclean"
+	@echo "make demo | test | lint | docs | format | bench-claim | bench-before | bench-demo | bench-horizon | servers | servers-list | dist | clean | distclean"
 
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/fairlane demo $(DEMO_ARGS)
@@ -65,6 +65,9 @@ servers-list: $(VENV)/.installed
 
 bench-claim: $(VENV)/.bench
 	@$(WITH_SERVERS) $(RUN) -m bench.claim $(BENCH_ARGS)
+
+bench-before: $(VENV)/.bench
+	@$(RUN) -m tests.servers run --only postgres,redis -- $(RUN) -m bench.before $(BENCH_ARGS)
 
 bench-horizon: $(VENV)/.installed
 	@$(RUN) -m tests.servers run --only postgres -- $(RUN) -m bench.horizon $(BENCH_ARGS)
