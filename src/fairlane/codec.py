@@ -7,6 +7,7 @@ written. Any object with the methods `encode` and `decode` can replace it.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from math import inf
 from typing import Any, NoReturn, Protocol
 
@@ -128,23 +129,24 @@ def encode_event(codec: Codec[EventT], event: EventT) -> str:
 
 def _check(event: object) -> None:
     """Refuse values that the json module would change without an error: it makes keys strings and tuples lists."""
-    stack: list[tuple[object, int]] = [(event, 1)]
-    while stack:
-        value, depth = stack.pop()
-        if value is None or isinstance(value, (str, float)):
-            continue  # NaN, infinities and surrogates are refused by the encoder itself
-        if isinstance(value, int):
-            if value.bit_length() >= _LARGEST_BITS - 1 and abs(value) >= _LARGEST:
-                raise EventEncodingError(f"an integer has more than {MAX_INTEGER_DIGITS} digits")
-            continue
-        if depth > MAX_DEPTH and isinstance(value, (dict, list)):
-            raise EventEncodingError(f"it is nested more than {MAX_DEPTH} levels deep")
-        if isinstance(value, dict):
-            for key in value:
-                if not isinstance(key, str):
-                    raise EventEncodingError(f"the key {key!r:.100} is a {type(key).__name__}, not a string")
-            stack.extend((item, depth + 1) for item in value.values())
-        elif isinstance(value, list):
-            stack.extend((item, depth + 1) for item in value)
-        else:
-            raise EventEncodingError(f"{type(value).__name__} is not a JSON type")
+    levels: list[tuple[Iterable[object], int]] = [((event,), 1)]
+    while levels:
+        values, depth = levels.pop()
+        for value in values:
+            if value is None or isinstance(value, (str, float)):
+                continue  # NaN, infinities and surrogates are refused by the encoder itself
+            if isinstance(value, int):
+                if value.bit_length() >= _LARGEST_BITS - 1 and abs(value) >= _LARGEST:
+                    raise EventEncodingError(f"an integer has more than {MAX_INTEGER_DIGITS} digits")
+                continue
+            if not isinstance(value, (dict, list)):
+                raise EventEncodingError(f"{type(value).__name__} is not a JSON type")
+            if depth > MAX_DEPTH:
+                raise EventEncodingError(f"it is nested more than {MAX_DEPTH} levels deep")
+            if isinstance(value, dict):
+                for key in value:
+                    if not isinstance(key, str):
+                        raise EventEncodingError(f"the key {key!r:.100} is a {type(key).__name__}, not a string")
+                levels.append((value.values(), depth + 1))
+            else:
+                levels.append((value, depth + 1))
