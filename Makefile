@@ -22,10 +22,10 @@ WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
 
 # make torture BACKEND=postgres SECONDS=600 SEED=7    many clients and random faults, and a checker of what they saw
 
-.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-before bench-demo bench-horizon dist clean distclean
+.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-before bench-demo bench-horizon bench-look dist clean distclean
 
 help:
-	@echo "make demo | test | lint | docs | format | bench-claim | bench-before | bench-demo | bench-horizon | servers | servers-list | dist | clean | distclean"
+	@echo "make demo | test | lint | docs | format | bench-claim | bench-before | bench-demo | bench-horizon | bench-look | servers | servers-list | dist | clean | distclean"
 
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/fairlane demo $(DEMO_ARGS)
@@ -71,6 +71,10 @@ bench-before: $(VENV)/.bench
 
 bench-horizon: $(VENV)/.installed
 	@$(RUN) -m tests.servers run --only postgres -- $(RUN) -m bench.horizon $(BENCH_ARGS)
+
+# What it costs to look at a large queue on SQLite.
+bench-look: $(VENV)/.installed
+	$(RUN) -m bench.look $(BENCH_ARGS)
 
 bench-demo: $(VENV)/.bench
 	@$(WITH_SERVERS) $(RUN) -m bench.demo $(BENCH_ARGS)

@@ -190,12 +190,19 @@ class ProcedureCore(Core[Call, Rows]):
 
     def queue_status(self) -> Program[Call, Rows, QueueStatus]:
         rows = yield from self.call(QUEUE_STATUS)
-        return QueueStatus(**rows[0])
+        return QueueStatus(**_with_flag(rows[0], "is_estimate"))
 
     def group_status(self, limit: int) -> Program[Call, Rows, list[GroupStatus]]:
         rows = yield from self.call(GROUP_STATUS, {"p_limit": limit})
-        return [GroupStatus(**row) for row in rows]
+        return [GroupStatus(**_with_flag(row, "depth_is_capped")) for row in rows]
 
     def message_status(self, group_id: str, limit: int) -> Program[Call, Rows, list[MessageStatus]]:
         rows = yield from self.call(MESSAGE_STATUS, {"p_group_id": group_id, "p_limit": limit})
         return [MessageStatus(**{**row, "published_at": instant(row["published_at"])}) for row in rows]
+
+
+def _with_flag(row: Row, name: str) -> dict[str, Any]:
+    """Return a row with a boolean: SQLite has 0 and 1, and what counts everything has no such column."""
+    found = dict(row)
+    found[name] = bool(found.get(name, False))
+    return found

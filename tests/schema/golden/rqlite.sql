@@ -18,12 +18,19 @@ CREATE INDEX "lane_under_test_groups_floor_3" on "lane_under_test_groups" (ready
 -- index lane_under_test_groups_floor_4
 CREATE INDEX "lane_under_test_groups_floor_4" on "lane_under_test_groups" (ready_at) where priority >= 4
 
+-- index lane_under_test_groups_sample
+CREATE INDEX "lane_under_test_groups_sample" on "lane_under_test_groups" (ready_at, token, head_seq)
+    where head_seq % 61 = 0
+
 -- index lane_under_test_groups_token
 CREATE UNIQUE INDEX "lane_under_test_groups_token" on "lane_under_test_groups" (token) where token is not null
 
 -- index lane_under_test_messages_dedup
 CREATE UNIQUE INDEX "lane_under_test_messages_dedup" on "lane_under_test_messages" (dedup_id)
     where dedup_id is not null
+
+-- index lane_under_test_messages_sample
+CREATE INDEX "lane_under_test_messages_sample" on "lane_under_test_messages" (seq) where seq % 61 = 0
 
 -- table lane_under_test_finished
 CREATE TABLE "lane_under_test_finished" (
@@ -64,12 +71,15 @@ CREATE TABLE "lane_under_test_settings" (
 -- trigger lane_under_test_done
 CREATE TRIGGER "lane_under_test_done" after delete on "lane_under_test_messages"
 begin
+    delete from "lane_under_test_groups" where group_id = old.group_id and head_seq = old.seq
+        and not exists (select 1 from "lane_under_test_messages" where group_id = old.group_id);
     update "lane_under_test_groups" set
         head_seq = (select seq from "lane_under_test_messages" where group_id = old.group_id order by seq limit 1),
         ready_at = (
             select min(now + 86399, max(now, 1 + coalesce((
                 select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
-                where ready_at < now + 86400 order by ready_at desc limit 1
+                where ready_at >= -9223372036854775808 and ready_at < now + 86400
+                order by ready_at desc limit 1
             ), 0)))
             from (select (select value from "lane_under_test_settings" where name = 'now') as now)
         ),
@@ -77,7 +87,6 @@ begin
         worker_id = null,
         attempts = 0
     where group_id = old.group_id and head_seq = old.seq;
-    delete from "lane_under_test_groups" where group_id = old.group_id and head_seq is null;
 end
 
 -- trigger lane_under_test_published
@@ -90,7 +99,8 @@ begin
         (select seq from "lane_under_test_messages" where group_id = new.group_id order by seq limit 1),
         min(new.published_at - 1000000 + 86399, max(new.published_at - 1000000, 1 + coalesce((
             select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
-            where ready_at < new.published_at - 1000000 + 86400 order by ready_at desc limit 1
+            where ready_at >= -9223372036854775808 and ready_at < new.published_at - 1000000 + 86400
+            order by ready_at desc limit 1
         ), 0)))
     )
     on conflict (group_id) do nothing;
@@ -102,12 +112,14 @@ when old.call_id is not null
 begin
     insert into "lane_under_test_finished" (call_id, seq) values (old.call_id, old.seq);
     delete from "lane_under_test_finished"
-    where number <= (select max(number) from "lane_under_test_finished") - 10000;
+    where number = (select max(number) from "lane_under_test_finished") - 10000;
 end
 
 -- trigger lane_under_test_repeated
 CREATE TRIGGER "lane_under_test_repeated" before insert on "lane_under_test_messages"
-when exists (select 1 from "lane_under_test_finished" where call_id = new.call_id)
+when exists (
+    select 1 from "lane_under_test_finished" indexed by "lane_under_test_finished_call" where call_id = new.call_id
+)
 begin
     select raise(ignore);
 end
@@ -123,7 +135,9 @@ select
         else 'parked'
     end as state,
     g.priority,
-    (select count(*) from "lane_under_test_messages" as m where m.group_id = g.group_id) as depth,
+    (select count(*) from (
+        select 1 from "lane_under_test_messages" as m where m.group_id = g.group_id limit 10000
+    )) as depth,
     (select max(0.0, (clock.now - m.published_at) / 1e6) from "lane_under_test_messages" as m
         where m.group_id = g.group_id and m.seq = g.head_seq) as oldest_seconds,
     g.worker_id,
@@ -131,7 +145,10 @@ select
     case
         when g.ready_at < clock.now + 86400 then 0.0
         else (g.ready_at - clock.now) / 1e6
-    end as ready_in_seconds
+    end as ready_in_seconds,
+    exists (
+        select 1 from "lane_under_test_messages" as m where m.group_id = g.group_id limit 1 offset 10000
+    ) as depth_is_capped
 from "lane_under_test_groups" as g
 cross join clock
 
@@ -142,8 +159,7 @@ select
     m.group_id,
     m.seq,
     case
-        when m.seq = g.head_seq and g.token is not null and g.ready_at >= clock.now + 86400
-            then 'in_flight'
+        when m.seq = g.head_seq and g.token is not null and g.ready_at >= clock.now + 86400 then 'in_flight'
         else 'waiting'
     end as state,
     row_number() over (partition by m.group_id order by m.seq) as position,
@@ -158,19 +174,67 @@ cross join clock
 
 -- view lane_under_test_queue_status
 CREATE VIEW "lane_under_test_queue_status" as
-with clock (now) as (select cast(round((julianday() - 2440587.5) * 1000000.0) as integer) * 86400)
+with
+    clock (now) as (select cast(round((julianday() - 2440587.5) * 1000000.0) as integer) * 86400),
+    due (ready) as (
+        select count(*) from (
+            select 1 from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+            where ready_at < (select now from clock) + 86400 limit 10001
+        )
+    ),
+    ahead (in_flight, parked) as (
+        select count(token), count(*) - count(token) from (
+            select token from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+            where ready_at >= (select now from clock) + 86400 limit 10001
+        )
+    ),
+    waiting (messages) as (
+        select count(*) from (select 1 from "lane_under_test_messages" limit 10001)
+    ),
+    thinned (ready, in_flight, parked) as (
+        select
+            coalesce(sum(ready_at < (select now from clock) + 86400), 0) * 61,
+            coalesce(sum(ready_at >= (select now from clock) + 86400 and token is not null), 0) * 61,
+            coalesce(sum(ready_at >= (select now from clock) + 86400 and token is null), 0) * 61
+        from "lane_under_test_groups" indexed by "lane_under_test_groups_sample" where head_seq % 61 = 0
+    ),
+    total (ready, in_flight, parked, messages, is_estimate) as (
+        select
+            case when due.ready > 10000 then max(due.ready, thinned.ready) else due.ready end,
+            case when ahead.in_flight + ahead.parked > 10000
+                then max(ahead.in_flight, thinned.in_flight) else ahead.in_flight end,
+            case when ahead.in_flight + ahead.parked > 10000
+                then max(ahead.parked, thinned.parked) else ahead.parked end,
+            case when waiting.messages > 10000 then max(waiting.messages, 61 * (
+                select count(*) from "lane_under_test_messages" indexed by "lane_under_test_messages_sample"
+                where seq % 61 = 0
+            )) else waiting.messages end,
+            max(due.ready, ahead.in_flight + ahead.parked, waiting.messages) > 10000
+        from due cross join ahead cross join waiting cross join thinned
+    ),
+    -- with estimates: the first in line, and the oldest one of the sample
+    oldest (published_at) as (
+        select min(m.published_at) from (
+            select * from (
+                select group_id, head_seq as seq from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+                where ready_at >= -9223372036854775808 order by ready_at
+                limit (select case when is_estimate then 100 else 20000 end from total)
+            )
+            union all
+            select * from (
+                select group_id, seq from "lane_under_test_messages" indexed by "lane_under_test_messages_sample"
+                where seq % 61 = 0 and seq >= -9223372036854775808 order by seq limit 1
+            )
+        ) as head
+        cross join "lane_under_test_messages" as m on m.group_id = head.group_id and m.seq = head.seq
+    )
 select
     'lane_under_test' as queue,
-    count(group_id) as "groups",
-    coalesce(sum(ready_at < now + 86400), 0) as ready,
-    coalesce(sum(ready_at >= now + 86400 and token is not null), 0) as in_flight,
-    coalesce(sum(ready_at >= now + 86400 and token is null), 0) as parked,
-    (select count(*) from "lane_under_test_messages") as messages,
-    max(0.0, (now - (
-        select min(m.published_at) from "lane_under_test_groups" as g
-        cross join "lane_under_test_messages" as m on m.group_id = g.group_id and m.seq = g.head_seq
-    )) / 1e6) as oldest_seconds
-from clock left join "lane_under_test_groups" on true
+    ready + in_flight + parked as "groups",
+    ready, in_flight, parked, messages,
+    max(0.0, (now - published_at) / 1e6) as oldest_seconds,
+    is_estimate
+from total cross join oldest cross join clock
 
 -- settings in lane_under_test_settings
 head_start = '1'
