@@ -19,7 +19,7 @@ from uuid import uuid4
 import fairlane
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
 from fairlane.backends import MANIFESTS
-from fairlane.backends.stored import ACK, CLAIM, NACK, PUBLISH, Call, Rows
+from fairlane.backends.stored import ACK, CLAIM, NACK, PUBLISH, Call, Rows, as_text
 from tests.harness.kits.base import Kit
 from tests.harness.leases import held
 
@@ -197,7 +197,7 @@ class Bulk:
             Call(CLAIM, {**common, "p_token": str(uuid4())} if own_tokens else common) for _ in range(1000)
         )
         fences = [
-            {"p_group_id": rows[0]["group_id"], "p_token": str(rows[0]["token"])}
+            {"p_group_id": as_text(rows[0]["group_id"]), "p_token": str(rows[0]["token"])}
             | ({"p_seq": rows[0]["seq"]} if own_tokens else {})
             for rows in answers
             if rows

@@ -94,14 +94,48 @@ def claimed_in(rows: Rows) -> Claimed | None:
         return None
     row = rows[0]
     return Claimed(
-        group_id=row["group_id"],
-        event=row["event"],
+        group_id=as_text(row["group_id"]),
+        event=as_text(row["event"]),
         seq=int(row["seq"]),
         token=str(row["token"]),
         attempts=int(row["attempts"]),
-        published_at=instant(row["published_at"]),
+        published_at=_published(row["published_at"]),
         expires_at=instant(row["expires_at"]),
     )
+
+
+def as_text(value: Any) -> Any:
+    """Return a text that was sent as bytes; what is no UTF-8 in it becomes lone surrogates, which codecs refuse."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _published(microseconds: Any) -> datetime:
+    """Return a time that was stored; the beginning of the epoch if somebody has made it none."""
+    try:
+        return instant(microseconds)
+    except (ValueError, OverflowError, OSError):
+        return instant(0)
+
+
+def fault_in(rows: Rows, queue: str) -> tuple[str, str] | None:
+    """Return why a claim cannot be handed out, and what sets it right; None if it can."""
+    if not rows:
+        return None
+    row, group_id = rows[0], rows[0]["group_id"]
+    if row["event"] is None:
+        found = f"group {as_text(group_id)!r} begins with message {row['seq']!r}, which is not there"
+        return found, f"`fairlane migrate --queue {queue}` repairs it"
+    if isinstance(group_id, bytes):
+        try:
+            group_id.decode()
+        except UnicodeDecodeError:
+            return f"the id {group_id!r} of a group is no UTF-8", "give its messages another one by SQL, and migrate"
+    return None
+
+
+def revision_in(row: Row) -> Revision:
+    """Return what a database says of itself; if `serves` was deleted, it serves clients of its own revision."""
+    return Revision(found=row["revision"], serves=row["serves"] or row["revision"])
 
 
 class ProcedureCore(Core[Call, Rows]):
@@ -118,7 +152,7 @@ class ProcedureCore(Core[Call, Rows]):
         rows = yield from self.call(REVISION)
         if not rows or not rows[0]["revision"]:
             return None
-        return Revision(found=rows[0]["revision"], serves=rows[0]["serves"])
+        return revision_in(rows[0])
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Call, Rows, int]:
         arguments = {
@@ -132,8 +166,8 @@ class ProcedureCore(Core[Call, Rows]):
 
     def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
         rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
-        if rows and rows[0]["event"] is None:
-            yield from self.set_aside(rows[0])
+        if fault := fault_in(rows, self.queue):
+            yield from self.set_aside(rows[0], *fault)
         return claimed_in(rows)
 
     def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, object]:
@@ -143,21 +177,20 @@ class ProcedureCore(Core[Call, Rows]):
             arguments["p_token"] = str(uuid4())
         return arguments
 
-    def set_aside(self, row: Row) -> Program[Call, Rows, NoReturn]:
-        """Park a leased group whose head message is missing, so that other groups are served. Then raise.
+    def park(self, row: Row) -> Program[Call, Rows, Rows]:
+        """Park a leased group, whatever its head is. No row is returned if another worker has the group now."""
+        lease = Lease(row["group_id"], None, 0, row["token"], 0, instant(0), instant(0))
+        return (yield from self.call(NACK, {**self.fence(lease), "p_delay": ASIDE_SECONDS}))
+
+    def set_aside(self, row: Row, fault: str, remedy: str) -> Program[Call, Rows, NoReturn]:
+        """Park a leased group that cannot be handed out, so that other groups are served. Then raise.
 
         Raises:
             QueueDamaged: always; it names the group.
         """
-        group_id, seq = row["group_id"], row["seq"]
-        lease = Lease(group_id, None, seq if isinstance(seq, int) else 0, row["token"], 0, instant(0), instant(0))
-        parked = yield from self.call(NACK, {**self.fence(lease), "p_delay": ASIDE_SECONDS})
-        raise QueueDamaged(
-            self.queue,
-            f"group {group_id!r} begins with message {seq!r}, which is not there; the group is "
-            f"{'parked for an hour' if parked else 'leased, so that others are served'}: "
-            f"`fairlane migrate --queue {self.queue}` repairs it",
-        )
+        parked = yield from self.park(row)
+        done = "parked for an hour" if parked else "leased, so that others are served"
+        raise QueueDamaged(self.queue, f"{fault}; the group is {done}: {remedy}")
 
     def ack(self, lease: Lease[Any]) -> Program[Call, Rows, Any]:
         return self._fenced(ACK, lease)
@@ -194,11 +227,11 @@ class ProcedureCore(Core[Call, Rows]):
 
     def group_status(self, limit: int) -> Program[Call, Rows, list[GroupStatus]]:
         rows = yield from self.call(GROUP_STATUS, {"p_limit": limit})
-        return [GroupStatus(**_with_flag(row, "depth_is_capped")) for row in rows]
+        return [_group(row) for row in rows]
 
     def message_status(self, group_id: str, limit: int) -> Program[Call, Rows, list[MessageStatus]]:
         rows = yield from self.call(MESSAGE_STATUS, {"p_group_id": group_id, "p_limit": limit})
-        return [MessageStatus(**{**row, "published_at": instant(row["published_at"])}) for row in rows]
+        return [_message(row) for row in rows]
 
 
 def _with_flag(row: Row, name: str) -> dict[str, Any]:
@@ -206,3 +239,15 @@ def _with_flag(row: Row, name: str) -> dict[str, Any]:
     found = dict(row)
     found[name] = bool(found.get(name, False))
     return found
+
+
+def _group(row: Row) -> GroupStatus:
+    found = _with_flag(row, "depth_is_capped")
+    found.update(group_id=as_text(found["group_id"]), worker_id=as_text(found["worker_id"]))
+    return GroupStatus(**found)
+
+
+def _message(row: Row) -> MessageStatus:
+    found = {**row, "published_at": _published(row["published_at"])}
+    found.update((name, as_text(found[name])) for name in ("group_id", "dedup_id", "event"))
+    return MessageStatus(**found)

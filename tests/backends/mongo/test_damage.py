@@ -164,6 +164,21 @@ async def test_a_migration_makes_lost_indexes_again(queue: Queue, part: Any) -> 
     assert part("messages").index_information() == before
 
 
+async def test_a_lost_index_with_duplicates_names_them_and_what_to_do(queue: Queue, part: Any) -> None:
+    """It was a raw error of the driver."""
+    url = queue.kit.url(queue.name)
+    for number in range(2):
+        queue.transport.publish("bad", number, dedup_id=f"d{number}")
+    part("messages").drop_index("dedup")
+    part("messages").update_one({"dedup_id": "d1"}, {"$set": {"dedup_id": "d0"}})
+    with pytest.raises(QueueDamaged, match=r"'d0' is that of \[1, 2\].*unset their dedup_id"):
+        migrate.upgrade(url, queue=queue.name)
+    part("messages").update_one({"_id": 2}, {"$unset": {"dedup_id": ""}})
+    migrate.upgrade(url, queue=queue.name)
+    assert "dedup" in part("messages").index_information()
+    assert [event for _, event in await queue.drain()] == [0, 1]
+
+
 async def test_a_counter_behind_its_messages_is_put_right(queue: Queue, part: Any) -> None:
     """As after a dump whose collections are of different moments."""
     for number in range(5):

@@ -21,14 +21,14 @@ async def mended(queue: Queue) -> None:
     await in_thread(migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
 
 
-@pytest.mark.parametrize("head", ["99", "null", "'x'"])
+@pytest.mark.parametrize("head", ["99", "-1"])
 @servers()
 async def test_a_head_that_is_no_message_stops_no_other_group(queue: Queue, head: str) -> None:
     for number in range(2):
         await queue.publish("damaged", number)
         await queue.publish("whole", number)
     await by_hand(queue, f"update q_groups set head_seq = {head} where group_id = 'damaged'")
-    with pytest.raises(QueueDamaged, match=r"group 'damaged' begins with message .*, which is not there"):
+    with pytest.raises(QueueDamaged, match=r"group 'damaged' begins with message .*, which is not there; .* parked"):
         await queue.claim("w", 30)
     assert await queue.drain() == [("whole", 0), ("whole", 1)]
     await mended(queue)

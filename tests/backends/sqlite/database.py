@@ -6,6 +6,7 @@ import sqlite3
 from typing import Any
 from uuid import uuid4
 
+from fairlane.backends.stored import as_text
 from fairlane.templates import render, split_sqlite, statement
 
 DIALECTS = ("sqlite", "libsql", "rqlite")
@@ -57,7 +58,7 @@ class Database:
         if self.dialect == "rqlite":
             self.connection.execute(text_of("clock", self.dialect))
         cursor = self.connection.execute(text_of(operation, self.dialect, floor=floor), values)
-        rows = cursor.fetchall()
+        rows = [tuple(as_text(value) for value in row) for row in cursor.fetchall()]
         if cursor.description is None:
             return [(cursor.rowcount,)] if cursor.rowcount else []
         return rows
@@ -75,7 +76,7 @@ class Database:
         extra: dict[str, Any] = {} if self.dialect == "sqlite" else {"token": token or str(uuid4())}
         rows = self.call("claim", worker_id="w", visibility=visibility, floor=floor, **extra)
         names = ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at")
-        return dict(zip(names, rows[0], strict=True)) if rows else None
+        return dict(zip(names, rows[0], strict=False)) if rows else None
 
     def must_claim(self, visibility: float = 30.0, floor: int = 0) -> dict[str, Any]:
         lease = self.claim(visibility, floor)

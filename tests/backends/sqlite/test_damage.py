@@ -54,7 +54,7 @@ def drained(queue: Any) -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("head", ["99", "-1", "null", "'x'"])
+@pytest.mark.parametrize("head", ["99", "-1"])
 def test_a_head_that_is_no_message_stops_no_other_group(path: Path, queue: Any, head: str) -> None:
     """It was a raw TypeError, and came again with every claim that reached the group."""
     for number in range(2):
@@ -164,10 +164,10 @@ def test_mending_a_whole_queue_changes_nothing(db: Database) -> None:
 
 DAMAGES = (
     "update q_groups set head_seq = 5 where group_id = 'g1'",
-    "update q_groups set head_seq = null where group_id = 'g1'",
     "delete from q_groups where group_id = 'g2'",
     "insert into q_groups (group_id, priority, head_seq, ready_at) values ('none', 0, 99, 1)",
-    "insert into q_groups (group_id, priority, head_seq, ready_at) values ('none', 0, null, 1)",
+    "update q_settings set value = 'x' where name = 'serves'",
+    "update q_groups set ready_at = 9223372036854775807 where group_id = 'g1'",
     "update q_settings set value = 1 where name = 'last_seq'",
     "update q_settings set value = 9223372036854775807 where name = 'last_seq'",
     "delete from q_settings where name = 'last_seq'",
@@ -180,7 +180,7 @@ def test_mending_restores_what_the_messages_tell(db: Database, damage: str | Non
     for number in range(6):
         db.publish(f"g{number % 3}", str(number), number % 3)
     whole = contents(db)
-    for each in (*DAMAGES[:1], *DAMAGES[2:4], DAMAGES[5]) if damage is None else (damage,):
+    for each in (*DAMAGES[:3], DAMAGES[5]) if damage is None else (damage,):
         db.connection.execute(each)
     assert damaged(db)
     mended(db)

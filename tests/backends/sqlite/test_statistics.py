@@ -45,6 +45,13 @@ LIMITED = {
         r"SEARCH q_groups USING COVERING INDEX q_groups_floor_0 \(ready_at>\?\)",
         "USE TEMP B-TREE FOR ORDER BY",
     ),
+    "aside": (r"SEARCH q_groups USING INDEX q_groups_floor_0 \(ready_at>\? AND ready_at<\?\)",),
+    "faults": (
+        FIRST_OF_GROUP,
+        r"SEARCH q_groups USING (COVERING )?INDEX q_groups_floor_0 \(ready_at>\?\)",
+        "SCAN q_messages( USING COVERING INDEX q_messages_sample)?",
+        r"SEARCH g USING PRIMARY KEY \(group_id=\?\)",
+    ),
     "queue_status": (
         r"SEARCH q_groups USING (COVERING )?INDEX q_groups_floor_0 \(ready_at[<>]\?\)",
         "SCAN q_messages",
@@ -62,7 +69,7 @@ NO_TABLE = re.compile(
 
 def statements(db: Database) -> Iterator[tuple[str, str]]:
     """Every statement of every procedure, the triggers included: what it belongs to, and its text."""
-    more = () if db.dialect == "sqlite" else ("finished",)
+    more = ("aside", "faults", *(() if db.dialect == "sqlite" else ("finished",)))
     for operation in (*OPERATIONS, *more, *(("clock",) if db.dialect == "rqlite" else ())):
         for floor in range(5) if operation == "claim" else (0,):
             yield operation, text_of(operation, db.dialect, floor=floor)
@@ -186,6 +193,7 @@ def crowd(db: Database, size: int) -> None:
 LOOKS: dict[str, Callable[[Database], object]] = {
     "queue": lambda db: db.call("queue_status"),
     "groups": lambda db: db.call("group_status", limit=20),
+    "damage": lambda db: db.call("faults"),
     "messages": lambda db: db.call("message_status", group_id="deep", limit=100),
     "some groups": lambda db: db.rows("select * from q_group_status limit 20"),
     "one group": lambda db: db.rows("select * from q_group_status where group_id = 'g7'"),

@@ -36,24 +36,24 @@ CREATE INDEX "lane_under_test_messages_sample" on "lane_under_test_messages" (se
 CREATE TABLE "lane_under_test_finished" (
     number integer primary key,
     call_id text not null,
-    seq integer not null
+    seq integer not null check (typeof(seq) = 'integer')
 )
 
 -- table lane_under_test_groups
 CREATE TABLE "lane_under_test_groups" (
-    group_id text not null primary key,
-    priority integer not null,
-    head_seq integer,
+    group_id text not null primary key check (typeof(group_id) = 'text'),
+    priority integer not null check (priority in (0, 1, 2, 3, 4)),
+    head_seq integer not null check (typeof(head_seq) = 'integer'),
     ready_at integer not null check (typeof(ready_at) = 'integer'),
     token text,
     worker_id text,
-    attempts integer not null default 0
+    attempts integer not null default 0 check (typeof(attempts) = 'integer' and attempts between 0 and 1000000000000)
 ) without rowid
 
 -- table lane_under_test_messages
 CREATE TABLE "lane_under_test_messages" (
     group_id text not null check (typeof(group_id) = 'text' and group_id <> ''),
-    seq integer not null check (typeof(seq) = 'integer'),
+    seq integer not null check (typeof(seq) = 'integer' and seq > 0),
     event text not null check (typeof(event) = 'text'),
     priority integer not null default 0 check (priority in (0, 1, 2, 3, 4)),
     dedup_id text check (dedup_id is null or typeof(dedup_id) = 'text' and dedup_id <> ''),

@@ -29,10 +29,14 @@ from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.retry import Unanswered
 from fairlane.backends.targets import Choices
 from fairlane.contract import DEFAULT_HEAD_START
+from fairlane.errors import QueueDamaged
 from fairlane.urls import host_of
 
 LOCK = "lock"
 """The `_id` of the document in META that a migration holds while it works."""
+
+SHOWN = 5
+"""How many duplicates an error names."""
 
 INDEXES: dict[str, list[tuple[str, list[tuple[str, int]], dict[str, Any]]]] = {
     # for each priority, groups in the order of claims
@@ -120,7 +124,26 @@ class MongoTarget(LockTarget):
                 continue
             for index, fields, options in indexes:  # creating an index creates its collection too
                 self.keep_lock()
-                self._collection(name).create_index(fields, name=index, **options)
+                try:
+                    self._collection(name).create_index(fields, name=index, **options)
+                except DuplicateKeyError as error:
+                    raise QueueDamaged(self._queue, self._duplicates(name)) from error
+
+    def _duplicates(self, name: str) -> str:
+        """Say which messages have the same dedup_id, so that the index which forbids it cannot be created."""
+        groups = self._collection(name).aggregate(
+            [
+                {"$match": {"dedup_id": {"$exists": True}}},
+                {"$group": {"_id": "$dedup_id", "seqs": {"$push": "$_id"}, "count": {"$sum": 1}}},
+                {"$match": {"count": {"$gt": 1}}},
+                {"$limit": SHOWN},
+            ]
+        )
+        found = "; ".join(f"{group['_id']!r} is that of {sorted(group['seqs'], key=str)[:SHOWN]}" for group in groups)
+        return (
+            f"several messages in {self._queue}_{name} have one dedup_id, so the index on it cannot be created "
+            f"({found}, by _id): delete those that are too many, or unset their dedup_id, and migrate again"
+        )
 
     def _record(self, revision: str, serves: str | None) -> Document:
         # if the counter was lost, the next seq must be larger than all used ones

@@ -18,7 +18,7 @@ from fairlane.backends.shared.http import PAUSES, excerpt, innermost
 from fairlane.backends.shared.retry import Refused, Unanswered
 from fairlane.backends.shared.sent_twice import EXISTS, Batch, Statement
 from fairlane.backends.shared.sqlite_statements import Statements
-from fairlane.backends.stored import REVISION, Call, Operation, Rows
+from fairlane.backends.stored import CLAIM, REVISION, Call, Operation, Rows
 from fairlane.errors import AuthenticationFailed, ConfigurationError, EventTooLarge
 
 OLDEST = (8, 43)
@@ -31,6 +31,10 @@ _CLOCK = Call(Operation("clock", ()), {})
 """Writes the time into a setting, for the operation that follows it in the same request."""
 
 _EXISTS = Call(EXISTS, {})
+_REPLACED = "\ufffd"
+_SIZES = {"group_id": "group_bytes", "event": "event_bytes"}
+"""Columns of a claim that hold text, and those that say how many bytes it has where it is stored."""
+
 _NO_LEADER = b"leader not found"
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _VERSION_HEADER = "x-rqlite-version"
@@ -117,7 +121,7 @@ class Wire:
             raise RqliteError(
                 f"rqlite at {_shown(answer.node)} has carried out {call.operation.name}, but its answer has no rows"
             )
-        return rows
+        return _as_stored(rows) if call.operation is CLAIM else rows
 
     def rows_of_each(self, answer: Answer) -> list[Rows]:
         """Return the rows of each statement of a batch; errors as in `rows`."""
@@ -217,6 +221,18 @@ def _check_version(version: str) -> None:
 def _parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """Put a letter before every text, since rqlite stores a text like x'6869' as a BLOB. Statements remove it."""
     return {name: f"t{value}" if isinstance(value, str) else value for name, value in values.items()}
+
+
+def _as_stored(rows: Rows) -> Rows:
+    """Return what was claimed with text that is no UTF-8 as bytes: rqlite puts a sign of replacement in its place."""
+    return [{**row} | {name: _true_text(row[name], row[size]) for name, size in _SIZES.items()} for row in rows]
+
+
+def _true_text(text: Any, size: Any) -> Any:
+    if not isinstance(text, str) or _REPLACED not in text:
+        return text
+    stored = text.encode()
+    return text if len(stored) == size else stored.replace(_REPLACED.encode(), b"\xff")
 
 
 def _shown(node: str) -> str:

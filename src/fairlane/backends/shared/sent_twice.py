@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from fairlane.backends.base import Claimed
+from fairlane.backends.shared.family import FamilyCore
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.shared.sqlite_statements import last_seq_damaged
 from fairlane.backends.stored import (
@@ -19,9 +20,10 @@ from fairlane.backends.stored import (
     REVISION,
     Call,
     Operation,
-    ProcedureCore,
     Rows,
     claimed_in,
+    fault_in,
+    revision_in,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import LeaseLost, QueueDamaged, SchemaNotReady
@@ -61,7 +63,7 @@ class Batch:
     ends: float | None = None
 
 
-class SentTwiceCore(ProcedureCore):
+class SentTwiceCore(FamilyCore):
     """The stored operations for servers that may apply a request although its answer is lost.
 
     A request without an answer is sent again, so the server may apply it twice. A claim has a token that the client
@@ -100,7 +102,7 @@ class SentTwiceCore(ProcedureCore):
             except Refused as refused:
                 error = refused.error
             else:
-                return Revision(rows[0]["revision"], rows[0]["serves"]) if rows and rows[0]["revision"] else None
+                return revision_in(rows[0]) if rows and rows[0]["revision"] else None
             if not (yield from self._is_there(request)):
                 return None
         raise error
@@ -136,8 +138,8 @@ class SentTwiceCore(ProcedureCore):
             arguments = self.claim_arguments(worker_id, visibility, min_priority)
             request, began = Call(CLAIM, arguments, ends), time.monotonic()
             rows = yield from self._answered(request)
-            if rows and rows[0]["event"] is None:
-                yield from self.set_aside(rows[0])
+            if fault := fault_in(rows, self.queue):
+                yield from self.set_aside(rows[0], *fault)
             claimed = claimed_in(rows)
             if claimed is None or time.monotonic() - began < visibility / 2:
                 break

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fairlane.backends.shared.family import FamilyCore
 from fairlane.backends.shared.retry import Unanswered, delivered
-from fairlane.backends.stored import Call, Operation, ProcedureCore, Rows
+from fairlane.backends.stored import Call, Operation, Rows
 from fairlane.program import Program, Sleep
 
 
-class SqliteCore(ProcedureCore):
+class SqliteCore(FamilyCore):
     """The stored operations of a queue in an SQLite file. The statements make the tokens: no answer can be lost."""
 
     def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:

@@ -1,0 +1,35 @@
+"""What the cores of SQLite, libSQL and rqlite share beside their statements: what to do about damaged records."""
+
+from __future__ import annotations
+
+from fairlane.backends.shared.sqlite_statements import last_seq_damaged
+from fairlane.backends.stored import ASIDE_SECONDS, Call, Operation, ProcedureCore, Row, Rows, as_text
+from fairlane.program import Program
+
+ASIDE = Operation("aside", ("head_seq",))
+"""Parks what a claim has leased, whatever is wrong with it: a nack must name group and message."""
+
+FAULTS = Operation("faults", ("kind", "group_id", "seq"), looks=True)
+"""Finds something that is damaged."""
+
+
+class FamilyCore(ProcedureCore):
+    """The stored operations of the SQLite family."""
+
+    def park(self, row: Row) -> Program[Call, Rows, Rows]:
+        arguments = {"p_token": row["token"], "p_expires_at": row["expires_at"], "p_delay": ASIDE_SECONDS}
+        return (yield from self.call(ASIDE, arguments))
+
+    def fault(self) -> Program[Call, Rows, str | None]:
+        rows = yield from self.call(FAULTS)
+        if not rows:
+            return None
+        kind, group_id, seq = rows[0]["kind"], as_text(rows[0]["group_id"]), rows[0]["seq"]
+        if kind == "last_seq":
+            return last_seq_damaged(self.queue)
+        found = {
+            "group": f"group {group_id!r} begins with message {seq!r}, which is not its first one",
+            "parked": f"group {group_id!r} is parked for longer than a delay can be",
+            "message": f"message {seq!r} of group {group_id!r} is in no line, since the group is missing",
+        }[kind]
+        return f"{found}: `fairlane migrate --queue {self.queue}` repairs it"

@@ -1,0 +1,96 @@
+"""What somebody can write by hand into the tables of the SQLite family, whose columns take values of any type.
+
+A check of the layout refuses most of it (`Damage.refused`). The rest stops no other group, and comes as a typed error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["refused", "served", "aside", "told", "hidden"]
+"""Of the group: a check refuses the value; its messages come as ever; it is parked, and the error names it; its lease
+comes with an `EventDecodingError`; it is in no line until a migration."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One statement, about the group `bad`, whose messages are 1 and 3; `q_` stands for the queue's prefix.
+
+    Attributes:
+        seen: `fairlane status` reports it.
+    """
+
+    statement: str
+    outcome: Outcome
+    seen: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.statement.removeprefix("update ").removesuffix(" where group_id = 'bad'")
+
+
+def _of(table: str, column: str, outcome: Outcome, *values: str, seen: bool = False) -> list[Damage]:
+    return [
+        Damage(f"update q_{table} set {column} = {value} where group_id = 'bad'", outcome, seen) for value in values
+    ]
+
+
+NOT_UTF8 = "cast(x'22ff22' as text)"
+HUGE = "9223372036854775807"
+
+DAMAGES = [
+    *_of("messages", "group_id", "refused", "null", "''", "x'62'"),
+    *_of("messages", "group_id", "aside", NOT_UTF8, "'another'", seen=True),
+    *_of("messages", "seq", "refused", "'x'", "x'62'", "1.5", "null", "seq - 100"),
+    *_of("messages", "seq", "aside", "seq + 100", seen=True),
+    *_of("messages", "event", "refused", "null", "x'31'"),
+    *_of("messages", "event", "told", NOT_UTF8, "''", "'{'", "'1e999'"),
+    *_of("messages", "priority", "refused", "null", "'x'", "5", "-1", "0.5"),
+    *_of("messages", "published_at", "refused", "null", "'x'", "1.5"),
+    *_of("messages", "published_at", "served", "0", "-1", HUGE, f"-{HUGE}"),
+    *_of("messages", "dedup_id", "refused", "''", "x'62'"),
+    *_of("messages", "dedup_id", "served", "null", "'d' || seq", "5 + seq", "cast(x'ff' as text) || seq"),
+    *_of("groups", "group_id", "refused", "null", "x'62'"),
+    *_of("groups", "group_id", "aside", NOT_UTF8, "'another'", seen=True),
+    *_of("groups", "priority", "refused", "null", "'x'", "5", "-1", "0.5"),
+    *_of("groups", "head_seq", "refused", "null", "'x'", "x'62'", "1.5"),
+    *_of("groups", "head_seq", "aside", "99", "0", "-1", HUGE, f"-{HUGE}", seen=True),
+    *_of("groups", "ready_at", "refused", "null", "'x'", "1.5", "9e999"),
+    *_of("groups", "ready_at", "served", "0", "-1", f"-{HUGE} - 1"),
+    *_of("groups", "ready_at", "hidden", HUGE, seen=True),
+    *_of("groups", "token", "served", "''", "5", "x'ff'", NOT_UTF8),
+    *_of("groups", "worker_id", "served", "''", "5", "x'ff'", NOT_UTF8),
+    *_of("groups", "attempts", "refused", "null", "'x'", "-5", "1.5", HUGE, "9e999", "x'ff'"),
+    *_of("groups", "attempts", "served", "1000"),
+    Damage("delete from q_groups where group_id = 'bad'", "hidden", seen=True),
+]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One statement about the settings.
+
+    Attributes:
+        stops: what then raises an error until a migration: `publish` and `status`, or every new transport.
+    """
+
+    statement: str
+    stops: Literal["publish", "start", "nothing"]
+
+
+def _setting(name: str, stops: Literal["publish", "start", "nothing"], *values: str) -> list[Setting]:
+    return [Setting(f"update q_settings set value = {value} where name = '{name}'", stops) for value in values]
+
+
+SETTINGS = [
+    *_setting("last_seq", "publish", "'x'", "x'31'", "1.5", "-1e999", HUGE),
+    *_setting("revision", "start", "''", "'x'", "x'ff'", NOT_UTF8, "0"),
+    *_setting("serves", "nothing", "'x'", "x'ff'", NOT_UTF8),
+    *_setting("head_start", "nothing", "'x'", "x'ff'", NOT_UTF8),
+    *(
+        Setting(f"delete from q_settings where name = '{name}'", stops)  # type: ignore[arg-type]
+        for name, stops in (("last_seq", "publish"), ("revision", "start"), ("head_start", "nothing"))
+    ),
+    Setting("delete from q_settings where name = 'serves'", "nothing"),
+]
