@@ -14,7 +14,7 @@ SECONDS = float(os.environ.get("FAIRLANE_TORTURE_SECONDS", "20"))
 
 
 @pytest.mark.timeout(SECONDS + 400)
-@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis", "libsql", "rqlite"])
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis", "libsql", "rqlite", "mongo"])
 def test_nothing_is_lost_doubled_or_out_of_order_under_faults(backend: str) -> None:
     """Guards against what no single scene shows: faults of several kinds at once, beside many clients."""
     if backend in SERVER_OF:
@@ -22,4 +22,4 @@ def test_nothing_is_lost_doubled_or_out_of_order_under_faults(backend: str) -> N
         require_server(None if kind.find() else f"{kind.variable}: this machine has no program for {backend}")
     verdict = run(backend, SECONDS, seed=20)
     assert verdict.wrong == [], str(verdict)
-    assert verdict.delivered > 50, str(verdict)
+    assert verdict.delivered > (10 if backend == "mongo" else 50), str(verdict)  # an emulator, which is slow
