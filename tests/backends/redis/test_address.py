@@ -91,9 +91,21 @@ def test_a_cluster_has_many_nodes() -> None:
         f"redis+cluster://:{SECRET}@a:port",
         f"redis+cluster://:{SECRET}@a,b:port",
         f"rediss://:{SECRET}@h?ssl_cert_reqs=perhaps",
+        f"rediss://:{SECRET}@h?ssl_ca_certs=/no/such/file",
+        f"rediss://:{SECRET}@h?ssl_certfile=/no/such/file",
+        f"rediss://:{SECRET}@h?ssl_ciphers=none",
+        f"rediss://:{SECRET}@h?ssl_min_version=5",
+        f"redis://:{SECRET}@h/0?db=1",
+        f"redis://:{SECRET}@h/?password={SECRET}2",
+        f"redis+cluster://:{SECRET}@h?db=1",
+        f"redis://:{SECRET}@h?credential_provider={SECRET}",
+        f"redis://:{SECRET}@h?redis_connect_func=print",
+        f"redis://:{SECRET}@h?socket_type=5",
+        f"redis://:{SECRET}@h?encoding=no-such",
     ],
 )
 def test_a_wrong_url_is_one_typed_error_without_the_password(url: str) -> None:
+    """Also where two parts of it contradict each other, or redis-py would fail not before it connects."""
     with pytest.raises(ConfigurationError) as caught:
         parse(url)
     assert SECRET not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"

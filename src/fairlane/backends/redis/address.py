@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -31,8 +32,14 @@ DEFAULTS: Mapping[str, Any] = {
 """Options of the driver that a URL may override."""
 
 _USUAL = "redis://user:password@host:6379/0, or redis+cluster://host:7000,host:7001 for the nodes of a cluster"
-_NOT_IN_URL = ("host", "port", "path", "url", "retry", "connection_class")
-"""Options of the driver that Fairlane sets itself. The query of a URL must not contain them."""
+_IN_URL = (
+    *("db", "username", "password", "client_name", "lib_name", "lib_version", "protocol", "legacy_responses"),
+    *("socket_connect_timeout", "socket_keepalive", "socket_read_size"),
+    *("health_check_interval", "retry_on_timeout", "decode_responses"),
+    *("ssl_ca_certs", "ssl_ca_path", "ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_cert_reqs"),
+    *("ssl_check_hostname", "ssl_min_version", "ssl_ciphers", "ssl_include_verify_flags", "ssl_exclude_verify_flags"),
+)
+"""Options of the driver that the query of a URL may contain. The values of the others cannot be written as text."""
 
 
 class Node(NamedTuple):
@@ -92,9 +99,9 @@ def parse(url: str, **options: object) -> Address:
         tls=scheme == "rediss",
         settings={
             **DEFAULTS,
-            **_driver_options(parts, scheme),
-            **_login(parts),
-            **_database(parts, bool(cluster)),
+            **(others := _driver_options(parts, scheme)),
+            **_login(parts, others),
+            **_database(parts, bool(cluster), others),
         },
         **read,
     )
@@ -102,27 +109,32 @@ def parse(url: str, **options: object) -> Address:
     return address
 
 
-def _login(parts: Url) -> dict[str, str]:
+def _login(parts: Url, others: Mapping[str, Any]) -> dict[str, str]:
     found = {"username": parts.user, "password": parts.password}
+    if twice := [name for name, value in found.items() if value and name in others]:
+        raise ConfigurationError(f"the URL has a {' and a '.join(twice)} both before the host and in its query")
     return {name: value for name, value in found.items() if value}
 
 
-def _database(parts: Url, cluster: bool) -> dict[str, int]:
+def _database(parts: Url, cluster: bool, others: Mapping[str, Any]) -> dict[str, int]:
     number = parts.path.strip("/")
-    if cluster and number not in ("", "0"):
-        raise ConfigurationError("a Redis cluster has database 0 only: leave the path out of the URL")
-    if not number:
-        return {}
-    if parts.path != f"/{number}" or not (number.isascii() and number.isdecimal()):
+    if number and (parts.path != f"/{number}" or not (number.isascii() and number.isdecimal())):
         raise ConfigurationError("the path of a Redis URL is the number of a database, such as redis://host:6379/0")
-    return {"db": int(number)}
+    found = {int(number)} if number else set()
+    if "db" in others:
+        found.add(others["db"])
+    if len(found) > 1:
+        raise ConfigurationError("the path and the query of the URL name different databases: leave one of them out")
+    if cluster and found - {0}:
+        raise ConfigurationError("a Redis cluster has database 0 only: leave the number out of the URL")
+    return {"db": found.pop()} if found and not cluster else {}
 
 
 def _driver_options(parts: Url, scheme: str) -> dict[str, Any]:
     """Return the options of redis-py in the URL, converted to their types."""
     own = {name for option in OPTIONS for name in (option.name, *option.aliases)}
     rest = {name: value for name, value in parts.options.items() if name not in own}
-    if refused := sorted(set(rest) & set(_NOT_IN_URL)):
+    if refused := sorted(set(rest) - set(_IN_URL)):
         raise ConfigurationError(f"redis has no option {', '.join(refused)} in its URL")
     if "socket_connect_timeout" in rest:
         seconds(0.001)("socket_connect_timeout", rest["socket_connect_timeout"])
@@ -131,11 +143,30 @@ def _driver_options(parts: Url, scheme: str) -> dict[str, Any]:
         found: dict[str, Any] = read(f"{scheme}://localhost?{urlencode(rest)}")
     except ValueError as error:
         raise ConfigurationError(f"the URL of redis at {parts.shown} is wrong: {error}") from error
-    return {name: value for name, value in found.items() if name not in _NOT_IN_URL}
+    return {name: value for name, value in found.items() if name in rest}
+
+
+_TLS: Mapping[str, Callable[[ssl.SSLContext, Mapping[str, Any]], object]] = {
+    "ssl_ca_certs": lambda context, s: context.load_verify_locations(cafile=s["ssl_ca_certs"]),
+    "ssl_ca_path": lambda context, s: context.load_verify_locations(capath=s["ssl_ca_path"]),
+    "ssl_ca_data": lambda context, s: context.load_verify_locations(cadata=s["ssl_ca_data"]),
+    "ssl_certfile": lambda context, s: context.load_cert_chain(
+        s["ssl_certfile"], s.get("ssl_keyfile"), s.get("ssl_password")
+    ),
+    "ssl_ciphers": lambda context, s: context.set_ciphers(s["ssl_ciphers"]),
+    "ssl_min_version": lambda context, s: setattr(context, "minimum_version", ssl.TLSVersion(s["ssl_min_version"])),
+}
+"""What the driver does with an option when it connects. It fails if the value is wrong."""
 
 
 def _check(address: Address) -> None:
     """Refuse wrong options of the driver now. The driver itself refuses them only when it connects."""
+    for name, use in _TLS.items() if address.tls else ():
+        if name in address.settings:
+            try:
+                use(ssl.create_default_context(), address.settings)
+            except (OSError, ValueError, TypeError) as error:
+                raise ConfigurationError(f"{name} in the URL of redis at {address.shown} is wrong: {error}") from error
     try:
         make_connection(address, address.nodes[0])
         make_async_connection(address, address.nodes[0])
