@@ -308,6 +308,24 @@ async def test_cancelled_calls_harm_no_other(queue: Queue, relay: Relay) -> None
     assert Counter(group for group, _ in seen) == {**{f"g{n}": 1 for n in range(30)}, "last": 30}
 
 
+@pytest.mark.parametrize("twin", ["async"])
+async def test_a_write_that_is_cancelled_before_it_begins_holds_up_no_other(queue: Queue) -> None:
+    """By a program that cancels all tasks of its loop. Guards against a stream that nobody gives back."""
+    await queue.publish("g", 0)
+    client = await executor(queue)._own.client()
+    publishing = asyncio.ensure_future(queue.publish("g", 1))
+    for _ in range(100):
+        if client._writes:
+            break
+        await asyncio.sleep(0)
+    for task in client._writes:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await publishing
+    await asyncio.wait_for(queue.publish("g", 2), 5)
+    assert [event for _, event in await queue.drain()] == [0, 2]
+
+
 async def test_close_sees_a_write_through_and_ends_streams(queue: Queue, relay: Relay) -> None:
     relay.fail(slow(0.2))
     last = asyncio.ensure_future(queue.publish("g", 1))

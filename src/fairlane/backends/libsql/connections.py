@@ -124,7 +124,7 @@ class Client:
         return [_result_set_from_proto(result)] if len(parts) == 1 else _batch_results_from_proto(result, len(parts))
 
     async def _turn(self, seconds: float) -> None:
-        """Wait for a turn to use a stream; `_written` releases it."""
+        """Wait for a turn to use a stream; `_done` releases it."""
         if not self._turns.locked():
             await self._turns.acquire()
             return
@@ -140,9 +140,9 @@ class Client:
             return await self._through(stream, request)
         finally:
             self._idle.append(stream)
-            self._turns.release()
 
     def _done(self, task: asyncio.Task[object]) -> None:
+        self._turns.release()  # here, since a task that is cancelled at once never begins
         self._writes.discard(task)
         if not task.cancelled():
             task.exception()  # marks it as retrieved: asyncio would log it if no caller waits any more
