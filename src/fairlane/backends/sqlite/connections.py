@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import aiosqlite
@@ -18,6 +21,9 @@ from fairlane.backends.sqlite.file import Opener, QueueConnection
 from fairlane.backends.sqlite.wire import Statement, ask, rows_of
 from fairlane.backends.stored import Call, Rows
 from fairlane.errors import TransportClosed
+
+LOOK_INTERVAL = 0.001
+"""Seconds between two looks whether another event loop has opened the connection."""
 
 CHECK_INTERVAL = 0.05
 """Seconds between two checks whether the path still has the open file. A check takes half as long as an ack."""
@@ -104,6 +110,31 @@ class OwnConnection(forks.ForkAwareWithLock):
         return left
 
 
+class _Answer:
+    """Where aiosqlite's thread puts an answer. The loop that asked may be closed by then. The thread would end on that,
+    and with it the connection of all other loops."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self._future = future
+
+    def get_loop(self) -> _Answer:
+        return self
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], _: _Answer, answer: object) -> None:
+        with suppress(RuntimeError):
+            self._future.get_loop().call_soon_threadsafe(callback, self._future, answer)
+
+
+class _AsyncConnection(aiosqlite.Connection):
+    async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._running or self._connection is None:
+            raise ValueError("Connection closed")
+        future = asyncio.get_running_loop().create_future()
+        queue: Any = self._tx
+        queue.put_nowait((_Answer(future), partial(fn, *args, **kwargs)))
+        return await future
+
+
 class AsyncOwnConnection(forks.ForkAware):
     """The same as `OwnConnection` for asyncio.
 
@@ -140,7 +171,10 @@ class AsyncOwnConnection(forks.ForkAware):
             if self._opening is not None and file != self._file:
                 await self._drop()
             self._file, self._check_at = file, time.monotonic() + CHECK_INTERVAL
-        opening = self._opening
+        while (opening := self._opening) is not None and _is_of_another_loop(opening):
+            if not opening.get_loop().is_running():  # nobody goes on with it
+                self._opening = None
+            await asyncio.sleep(LOOK_INTERVAL)
         if opening is None:
             opening = self._opening = asyncio.create_task(self._open())
             opening.add_done_callback(self._opened)
@@ -148,7 +182,7 @@ class AsyncOwnConnection(forks.ForkAware):
         return opening.result() if opening.done() else await asyncio.shield(opening)
 
     async def _open(self) -> aiosqlite.Connection:
-        connection = aiosqlite.Connection(self._opener, iter_chunk_size=64)
+        connection = _AsyncConnection(self._opener, iter_chunk_size=64)
         thread: Any = getattr(connection, "_thread", connection)  # in older releases a connection is a thread
         thread.daemon = True  # so that a program without close() can end
         try:
@@ -191,10 +225,15 @@ class AsyncOwnConnection(forks.ForkAware):
         opening, self._opening = self._opening, None
         while self._ended:
             await asyncio.shield(self._ended.pop().close())
-        if opening is None:
+        if opening is None or _is_of_another_loop(opening):
             return
         try:
             connection = await asyncio.shield(opening)
         except sqlite3.Error:
             return  # the call that opened the connection has raised this error
         await asyncio.shield(connection.close())
+
+
+def _is_of_another_loop(opening: asyncio.Task[aiosqlite.Connection]) -> bool:
+    """Tell whether a task goes on elsewhere, where it cannot be awaited from here."""
+    return not opening.done() and opening.get_loop() is not asyncio.get_running_loop()
