@@ -24,7 +24,7 @@ ROLES = frozenset(
 
 OWN = {
     "memory": {"store", "groups"},
-    "postgres": {"pool", "sessions"},
+    "postgres": {"pool", "sessions", "waiters"},
     "redis": {"cluster", "streams"},
     "sqlite": {"file"},
     "mongo": {"publishing", "inspection"},

@@ -381,7 +381,7 @@ async def test_connections_that_are_opened_while_the_transport_closes_end_too(
     source = mine.transport._executor._source
     source._pool.drop(source._pool.take())  # as after a break
     publishing = asyncio.ensure_future(mine.publish("g", 1))
-    await eventually(lambda: source._tasks)
+    await eventually(lambda: source._pool._attempt)
     await mine.transport.close()
     closed.set()
     with pytest.raises(TransportClosed):

@@ -54,6 +54,7 @@ _NOT_PREPARED = frozenset({"26000", "42P05"})
 _NO_RIGHT = "42501"
 _REFUSED = frozenset({"28000", "28P01", _NO_RIGHT})
 
+_NO_THREADS = "allow more threads (ulimit -u, or the pids limit of the container), or run fewer of them"
 _BUSY = "raise max_connections of the transport, allow more connections on the server, or run fewer calls at once"
 
 # While connecting, libpq does not pass on the SQLSTATE, only the server's text in the server's language. If the text is
@@ -71,6 +72,10 @@ class NoAnswer(psycopg.OperationalError):
 
 class NoConnection(psycopg.OperationalError):
     """No connection became free before the deadline."""
+
+
+class NoThread(psycopg.OperationalError):
+    """The thread that opens a connection could not be started: there are too many, or the interpreter ends."""
 
 
 class NotSent(Exception):
@@ -207,6 +212,8 @@ def _without_state(error: psycopg.Error, host: str, text: str, sent: bool) -> Ex
         return BackendUnavailable("postgres", host, f"{text} (nothing was changed)", _BUSY)
     if isinstance(error, NoConnection):
         return BackendUnavailable("postgres", host, f"{text} (nothing was changed)", _BUSY)
+    if isinstance(error, NoThread):
+        return BackendUnavailable("postgres", host, f"{text} (nothing was changed)", _NO_THREADS)
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return None
     if _REFUSAL.search(text) or (error.pgconn is not None and error.pgconn.needs_password):

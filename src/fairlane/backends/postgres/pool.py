@@ -1,226 +1,289 @@
-"""The pool: it counts connections, has the list of waiting calls, and removes broken connections. It never waits.
+"""The connections of one transport: which are idle, which calls wait, and which connections are broken.
 
-To take or return a connection is a single list operation without a lock, which takes almost no time. Only a call that
-finds no idle connection does more. Only then another connection is opened, one at a time, and not by the calls
-themselves. So a server that accepts no new connection does not delay a call that gets a returned one.
+No function here waits or sends. Taking a connection and returning it is one step of a list each, without a lock. Only a
+call that finds no idle connection does more. Another connection is opened only then, one at a time, in a thread or task
+of its own. So a server that accepts no connection does not delay a call that gets an existing one.
+
+A connection has one of these states. From each state it goes on to a later one, or back to idle:
+
+    opening        an attempt opens it, in a thread or a task
+    idle           in `_idle`; its deadline is NO_CALL
+    handed over    to a waiter that has not taken it yet; its deadline is that of the waiter's call
+    in use         by a call; its deadline is that of the call
+    dropped        it does not count any more, and the code that has it closes it
+
+A call, a task or an event loop may end without returning its connection, for example by an exception out of a signal
+handler, or when a loop is closed. A connection that no running code can return is dropped when a waiting call needs it,
+and so is an attempt. This is always safe: code that returns a dropped connection, or one beyond the limit, closes it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import weakref
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
-from weakref import WeakSet
+from math import inf
+from typing import Generic, TypeAlias
 
 import psycopg
 from psycopg.pq import ConnStatus
 
 from fairlane.backends.postgres.errors import NoConnection, broken
-from fairlane.backends.postgres.sessions import OwnAsyncConnection, OwnConnection
+from fairlane.backends.postgres.waiters import NO_CALL, Attempt, ConnectionT, Waiter, is_lost
 from fairlane.errors import TransportClosed
 
 IDLE_SECONDS = 600.0
 """Idle seconds after which a connection is closed."""
 
 PAUSE = 1.0
-"""Seconds before another connection is opened after the server has refused one."""
+"""Seconds until a server that refused another connection is asked for one again, and between two looks of a waiter."""
 
 LOST_AFTER = 120.0
-"""Seconds after which an unfinished opening is ignored, since its event loop may have ended."""
+"""Seconds after which nobody waits any more for a connection that is being opened."""
 
-ConnectionT = TypeVar("ConnectionT", OwnConnection, OwnAsyncConnection)
-
-
-class Waiter(Generic[ConnectionT]):
-    """A call that waits for a connection. It is woken with a connection, with an error, or to try again."""
-
-    def __init__(self) -> None:
-        self.connection: ConnectionT | None = None
-        self.error: BaseException | None = None
-
-    def wake(self) -> bool:
-        """Wake the call; return False if that is not possible any more."""
-        raise NotImplementedError
-
-    def outcome(self) -> ConnectionT | None:
-        """Return the connection, or None to try again.
-
-        Raises:
-            BaseException: the reason why there is no connection.
-        """
-        connection, self.connection = self.connection, None
-        if connection is None and self.error is not None:
-            raise self.error
-        return connection
+Make: TypeAlias = Callable[[Callable[[Attempt[ConnectionT]], None]], Attempt[ConnectionT]]
+"""Makes an attempt, which calls its argument when it has ended."""
 
 
 class Pool(Generic[ConnectionT]):
-    """The connections of one transport. Its threads or event loops share them.
+    """The connections of one transport, at most so many; `make` makes an attempt to open another one."""
 
-    Args:
-        most: the largest number of connections.
-        begin: begins to open a connection, without waiting for it. Later it calls `opened` or `not_opened`.
-    """
-
-    def __init__(self, most: int, begin: Callable[[Pool[ConnectionT]], None]) -> None:
+    def __init__(self, most: int, make: Make[ConnectionT]) -> None:
         self._most = most
-        self._begin: Callable[[Pool[ConnectionT]], None] = begin
-        self._lock = threading.Lock()
+        self._make: Make[ConnectionT] = make
+        self._lock = threading.RLock()  # the garbage collector, or a signal handler, may call out of `settle` itself
+        self._settling = threading.Lock()
+        self._unsettled = False
         self._idle: list[ConnectionT] = []
         self._waiters: deque[Waiter[ConnectionT]] = deque()
-        self._open: WeakSet[ConnectionT] = WeakSet()  # weak, since an interrupted call may lose its connection
-        self._opening = False
-        self._began_at = 0.0
+        self._made: list[weakref.ref[ConnectionT]] = []  # those that nobody has any more do not count
+        self._attempt: Attempt[ConnectionT] | None = None
+        self._ended: deque[Attempt[ConnectionT]] = deque()
         self._failure: BaseException | None = None
-        self._failed_at = float("-inf")
+        self._failed_at = -inf
         self._trimmed_at = time.monotonic()
         self._closed = False
 
-    def take(self) -> ConnectionT | None:
-        """Return an idle connection, or None. Connections that the server has closed are removed."""
+    def take(self, deadline: float = inf, loop: AbstractEventLoop | None = None) -> ConnectionT | None:
+        """Return a connection that nobody uses. Those that the server has closed meanwhile are thrown away.
+
+        Args:
+            deadline: by time.monotonic(): until when the call needs it.
+            loop: in which the call runs.
+        """
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 return None
             try:
+                connection.deadline, connection.loop = deadline, loop
                 if connection.is_fit():
                     return connection
+                self.drop(connection)
             except BaseException:
                 self.drop(connection)
                 raise
-            self.drop(connection)
 
     def give(self, connection: ConnectionT) -> None:
         """Return a connection to the pool."""
+        if connection.dropped:
+            connection.pgconn.finish()
+            return
         now = connection.used_at = time.monotonic()
-        self._idle.append(connection)
+        self._rest(connection)
         if self._waiters or self._closed or now - self._trimmed_at > IDLE_SECONDS:
             self.settle()
 
-    def join(self, waiter: Waiter[ConnectionT]) -> None:
-        """Add a call to the waiting ones.
-
-        Raises:
-            TransportClosed: the pool is closed.
-        """
-        if self._closed:
-            raise TransportClosed()
-        self._waiters.append(waiter)
-        self.settle()
-
     def leave(self, waiter: Waiter[ConnectionT]) -> None:
-        """Remove a call from the waiting ones. A connection that it has not taken is returned to the pool."""
-        with self._lock, suppress(ValueError):
+        """End the waiting of a call that got nothing. A connection that it has not taken goes to somebody else."""
+        waiter.gone = True
+        with suppress(ValueError):
             self._waiters.remove(waiter)
-        if waiter.connection is not None:
-            self.give(waiter.connection)
-
-    def opened(self, connection: ConnectionT) -> None:
-        """Add a new connection."""
-        with self._lock:
-            self._open.add(connection)
-            self._opening = False
-            self._failure = None
-        self.give(connection)
-
-    def not_opened(self, error: BaseException | None) -> None:
-        """Record that opening a connection failed. None means that it was cancelled, so another call must try."""
-        with self._lock:
-            self._opening = False
-            if error is not None:
-                self._failure, self._failed_at = error, time.monotonic()
-            # if there are other connections, the waiting calls get one that is returned
-            while self._waiters and (not self._open or error is None):
-                waiter = self._waiters.popleft()
-                waiter.error = error
-                waiter.wake()
+        connection = waiter.taken()
+        if connection is not None:
+            self.give(connection)
 
     def drop(self, connection: ConnectionT, *, at_work: bool = False) -> None:
         """Remove and close a connection; `at_work` means that the server may still carry out a call."""
-        if at_work:
-            connection.abandon()
-        else:
-            connection.pgconn.finish()
-        with self._lock:
-            self._open.discard(connection)
-        self.settle()
+        connection.dropped = True
+        try:
+            if at_work:
+                connection.abandon()
+            else:
+                connection.pgconn.finish()
+        finally:
+            self.settle()
 
     def failed(self, connection: ConnectionT, error: BaseException) -> None:
-        """Return a connection to the pool after an error, or remove it.
+        """Take a connection back after an error, unless it was given back before.
 
         If the connection is broken, the server has probably ended all connections, so all idle ones are removed.
         """
-        if connection.pgconn.status != ConnStatus.OK or (isinstance(error, psycopg.Error) and broken(error)):
-            with suppress(IndexError):
-                while True:
-                    self.drop(self._idle.pop())
-            self.drop(connection)
-        elif connection.at_rest:
-            self.give(connection)
-        else:
-            self.drop(connection, at_work=True)
+        if connection.dropped or connection.deadline == NO_CALL:
+            return
+        try:
+            if connection.pgconn.status != ConnStatus.OK or (isinstance(error, psycopg.Error) and broken(error)):
+                while (other := self._oldest()) is not None:
+                    self.drop(other)
+                self.drop(connection)
+            elif connection.at_rest:
+                self.give(connection)
+            else:
+                self.drop(connection, at_work=True)
+        except BaseException:
+            connection.dropped = True
+            raise
 
     def why_none(self) -> NoConnection:
         """Return the error for a call that got no connection in time."""
-        in_use = len(self._open)
+        in_use = len(self._counted())
         if in_use == 0:
             reason = "the server or a pooler accepts no connection"
         elif self._failure is not None:
-            reason = f"{in_use} are in use, and the server refuses another one: {self._failure}"
-        elif self._opening:
+            reason = f"{in_use} are in use, and another one could not be opened: {self._failure}"
+        elif self._attempt is not None:
             reason = f"{in_use} are in use, and the server or a pooler gives no other one"
         else:
             reason = f"all {in_use} are in use"
         return NoConnection(f"no connection became free in time: {reason}")
 
-    def close(self) -> None:
-        """Close the idle connections now, and those in use when they are returned."""
+    def close(self) -> Attempt[ConnectionT] | None:
+        """Close the connections; those in use close when they come back. Return the attempt that is being given up."""
         self._closed = True
+        attempt = self._attempt
         self.settle()
+        if attempt is not None:
+            attempt.stop()
+        return attempt
 
-    def settle(self) -> None:
-        """Give idle connections to waiting calls, and open another connection if there are too few."""
+    def settle(self, waiter: Waiter[ConnectionT] | None = None) -> None:
+        """Give the connections at rest to those who wait, and see to it that another one is opened if needed.
+
+        Args:
+            waiter: who calls, if it waits for one. Only a waiter opens one: nobody else may have a running event loop.
+        """
+        self._unsettled = True
         with self._lock:
-            if self._closed:
-                self._end()
-            self._trim()
-            while self._waiters and (connection := self._oldest()) is not None:
-                waiter = self._waiters.popleft()
-                waiter.connection = connection
-                if not waiter.wake():
-                    waiter.connection = None
-                    self._idle.append(connection)
-            now = time.monotonic()
-            opening = self._opening and now - self._began_at < LOST_AFTER
-            if not self._waiters or opening or len(self._open) >= self._most:
-                return
-            if self._open and now - self._failed_at < PAUSE:
-                return
-            self._opening, self._began_at = True, now
-        self._begin(self)
+            if self._settling.locked():
+                return  # called out of itself, so the loop below sees to it
+            with self._settling:
+                while self._unsettled:
+                    self._unsettled = False
+                    self._settle(waiter)
+
+    def _settle(self, waits: Waiter[ConnectionT] | None) -> None:
+        if waits is not None and not waits.has_outcome and waits not in self._waiters:
+            self._waiters.append(waits)
+        self._look_at_attempts()
+        if self._closed:
+            self._end()
+        self._trim()
+        while self._waiters and (connection := self._oldest()) is not None:
+            waiter = self._waiters.popleft()
+            connection.deadline, connection.loop = waiter.deadline, waiter.loop
+            if not waiter.hand(connection):
+                self._rest(connection)
+        if self._waiters and self._attempt is None and self._has_room():
+            if waits is not None:
+                self._begin()
+            else:
+                while self._waiters and not self._waiters[0].wake():
+                    self._waiters.popleft()
+
+    def _look_at_attempts(self) -> None:
+        """Take in what attempts have come to, and give up one that nobody is at any more."""
+        while self._ended:
+            attempt = self._ended.popleft()
+            if attempt is self._attempt:
+                self._attempt = None
+            if attempt.connection is not None:
+                self._take_in(attempt.connection)
+            elif attempt.error is not None:
+                self._failure, self._failed_at = attempt.error, time.monotonic()
+                while self._waiters and not self._counted():  # else one will be given back
+                    waiter = self._waiters.popleft()
+                    waiter.error = attempt.error
+                    waiter.wake()
+        under_way = self._attempt
+        if under_way is not None:
+            too_late = time.monotonic() - under_way.began_at > LOST_AFTER
+            if (too_late or not under_way.goes_on()) and under_way not in self._ended:
+                self._attempt = None
+                under_way.stop()
+
+    def _take_in(self, connection: ConnectionT) -> None:
+        """Take in a new connection. It may be one too many, if its attempt was taken to be lost."""
+        self._failure = None
+        if len(self._counted()) >= self._most:
+            connection.pgconn.finish()
+            return
+        self._made = [ref for ref in self._made if (each := ref()) is not None and not each.dropped]
+        self._made.append(weakref.ref(connection))
+        connection.used_at = time.monotonic()
+        self._rest(connection)
+
+    def _rest(self, connection: ConnectionT) -> None:
+        connection.deadline, connection.loop = NO_CALL, None
+        self._idle.append(connection)
+
+    def _has_room(self) -> bool:
+        """Tell whether another connection may be opened now."""
+        self._drop_lost()
+        counted = len(self._counted())
+        return counted < self._most and (counted == 0 or time.monotonic() - self._failed_at >= PAUSE)
+
+    def _drop_lost(self) -> None:
+        now = time.monotonic()
+        for each in self._counted():
+            if is_lost(each, now) and each not in self._idle:
+                each.dropped = True
+                if each.loop is not None and each.loop.is_closed():
+                    each.abandon()  # nobody can be at work with it
+
+    def _counted(self) -> list[ConnectionT]:
+        """Return all connections that count."""
+        return [each for ref in self._made if (each := ref()) is not None and not each.dropped]
+
+    def _begin(self) -> None:
+        attempt = self._attempt = self._make(self._report)
+        try:
+            attempt.begin()
+        except Exception as error:
+            attempt.error = error
+            self._report(attempt)
+
+    def _report(self, attempt: Attempt[ConnectionT]) -> None:
+        self._ended.append(attempt)
+        self.settle()
 
     def _oldest(self) -> ConnectionT | None:
         """Take the connection that was idle longest. Other threads may take connections at the same time."""
-        try:
-            return self._idle.pop(0)
-        except IndexError:
-            return None
+        while True:
+            try:
+                connection = self._idle.pop(0)
+            except IndexError:
+                return None
+            if not connection.dropped:
+                return connection
+            connection.pgconn.finish()
 
     def _end(self) -> None:
         while (connection := self._oldest()) is not None:
+            connection.dropped = True
             connection.pgconn.finish()
-            self._open.discard(connection)
+        self._drop_lost()
         while self._waiters:
             waiter = self._waiters.popleft()
             waiter.error = TransportClosed()
             waiter.wake()
 
     def _trim(self) -> None:
-        """Close connections that were idle for too long."""
+        """Close what nobody has used for long, and what is dropped."""
         now = time.monotonic()
         if now - self._trimmed_at <= IDLE_SECONDS:
             return
@@ -229,5 +292,5 @@ class Pool(Generic[ConnectionT]):
             if now - connection.used_at <= IDLE_SECONDS:
                 self._idle.insert(0, connection)
                 break
+            connection.dropped = True
             connection.pgconn.finish()
-            self._open.discard(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import select
 import sys
@@ -127,7 +128,9 @@ class _Session:
     """The state of a connection that Fairlane opened.
 
     Attributes:
-        deadline: the end of the wait for an answer, by time.monotonic().
+        deadline: the end of the call that uses it, by time.monotonic().
+        loop: the event loop of that call; None for threads.
+        dropped: it does not count any more, and the code that has it closes it.
         used_at: the time of the last answer, by time.monotonic().
         in_transactions: whether each call needs an explicit transaction with its isolation level.
     """
@@ -136,6 +139,8 @@ class _Session:
     prepare_threshold: int | None
     _prepared: PrepareManager
     deadline = inf
+    loop: asyncio.AbstractEventLoop | None = None
+    dropped = False
     used_at = 0.0
     in_transactions = False
 
@@ -167,7 +172,7 @@ class _Session:
 
     def is_fit(self) -> bool:
         """Return whether it can be used again. A server that ends a session sends data or closes the connection."""
-        return not self._readable() and time.monotonic() - self.opened_at < LIFETIME
+        return not self.dropped and not self._readable() and time.monotonic() - self.opened_at < LIFETIME
 
     def _readable(self) -> bool:
         return bool(self._poll.poll(0)) if self._poll is not None else readable(self.pgconn)
@@ -185,7 +190,7 @@ class _Session:
         """Close it while the server may still carry out a call. A thread asks the server to cancel that call."""
         try:
             threading.Thread(target=self._cancel, name="fairlane-cancel", daemon=True).start()
-        except RuntimeError:  # no thread can start any more, since the interpreter ends
+        except RuntimeError:  # there are too many threads, or the interpreter ends
             self.pgconn.finish()
 
     def _cancel(self) -> None:
@@ -202,10 +207,7 @@ class _Session:
 
 
 class OwnConnection(_Session, psycopg.Connection[Any]):
-    """A connection that Fairlane opened.
-
-    It keeps one cursor, since a new cursor reads the columns of every answer again, which takes a third of a call.
-    """
+    """A connection that Fairlane opened. It keeps one cursor, since a new one would take a third of a call."""
 
     @classmethod
     def opened(cls, opening: Opening) -> OwnConnection:
