@@ -97,6 +97,48 @@ def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_com
     worker.commit()
 
 
+@pytest.mark.parametrize("age", ["young", "old"])
+def test_an_open_claim_that_locked_a_group_emptied_meanwhile_hides_nothing_that_is_committed_into_it(
+    lane: Lane, age: str
+) -> None:
+    """It sees the message, the message goes, and only then it gets the lock, which it must give back. In a transaction
+    that has just begun, as a call of its own has, it fails instead and is to be repeated."""
+    publisher, other, worker, gate = (lane.session() for _ in range(4))
+
+    def begin() -> None:
+        worker.begin()
+        if age == "old":
+            worker.rows("select pg_sleep(0.01)")
+
+    lane.rows(
+        "create or replace function @.moment() returns timestamptz language plpgsql stable as $$ begin"
+        f" perform pg_advisory_xact_lock_shared(hashtext('{lane.queue}')); return clock_timestamp(); end $$"
+    )
+    other.publish("g", '"before"')
+    begin()
+    assert worker.claim().group_id == "g"  # makes its plans, which ask for the moment too
+    worker.rollback()
+    other.ack(other.claim())
+    other.publish("g", '"old"')
+    lease = other.claim()
+    expire(lane, lease)
+    publisher.begin()
+    publisher.publish("g", '"new"')
+    gate.begin()
+    gate.rows("select pg_advisory_xact_lock(hashtext(%s))", lane.queue)
+    begin()
+    call = worker.blocked(worker.claim)
+    other.ack(lease)
+    gate.commit()
+    try:
+        assert call.result(PATIENCE) is None
+    except errors.SerializationFailure:
+        assert age == "young"
+    publisher.commit()
+    assert other.claim().event == "new"
+    worker.rollback()
+
+
 def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     for number in range(5):

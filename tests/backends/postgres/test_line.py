@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import subprocess
+import time
 from collections.abc import Callable
 
 import pytest
@@ -353,3 +354,132 @@ def test_no_operation_on_a_hot_group_gets_dearer_behind_an_old_snapshot(lane: La
                 session.claim()
         taken["peek"] = buffers(session, "peek('g0', 5)")
     assert max(taken.values()) < 150, taken
+
+
+DAMAGE = {
+    "emptied": "delete from @.line",
+    "truncated": "truncate @.line",
+    "but for the oldest row": "delete from @.line where id > (select min(id) from @.line)",
+    "the bound set back": "select setval('@.line_bound', 1)",
+    "the bound without a value": "alter sequence @.line_bound restart",
+    "the bound far ahead": "select setval('@.line_bound', ((extract(epoch from now()) + 1e8) * 1000000)::bigint)",
+}
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_whatever_happens_to_the_line_nothing_is_hidden_and_it_mends_itself(
+    lane: Lane, damage: str, used: bool
+) -> None:
+    """Guards against calls that never end or find nothing, since they miss the row that says where the line begins."""
+    session = lane.session()
+    churn(session)
+    session.publish("before")
+    session.publish("waits")
+    session.nack(session.claim())
+    if used:
+        look(session, 3)
+    lane.rows(DAMAGE[damage])
+    session.publish("before")
+    assert {session.claim().group_id for _ in range(2)} == {"before", "waits"}
+    look(session, 4)
+    session.publish("after")
+    assert session.claim().group_id == "after"
+    assert migrate.status(lane.url, queue=lane.queue).ready
+    assert lane.one("select count(*) > 0 from @.line")
+
+
+@pytest.mark.parametrize("lost", ["truncate @.groups", "truncate @.groups, @.line", "drop sequence @.line_bound"])
+def test_a_migration_brings_back_what_was_lost_beside_the_messages(lane: Lane, lost: str) -> None:
+    session = lane.session()
+    for group_id in ("a", "b"):
+        session.publish(group_id, '"first"')
+        session.publish(group_id, '"second"')
+    session.ack(session.claim())
+    look(session, 3)
+    lane.rows(lost)
+    migrate.upgrade(lane.url, queue=lane.queue)
+    session = lane.session()
+    events = []
+    while lease := session.claim():
+        events.append((lease.group_id, lease.event))
+        session.ack(lease)
+    assert sorted(events) == [("a", "second"), ("b", "first"), ("b", "second")]
+    assert (lane.groups, lane.messages) == (set(), 0)
+
+
+def test_groups_whose_messages_were_deleted_by_hand_go_by_themselves(lane: Lane) -> None:
+    session = lane.session()
+    for number in range(3):
+        session.publish(f"g{number}")
+    look(session, 3)
+    lane.rows("truncate @.messages")
+    assert session.claim() is None
+    assert lane.groups == set()
+
+
+def test_a_sequence_that_was_set_back_makes_the_line_unused_and_hides_nothing(lane: Lane) -> None:
+    """Nothing is settled any more: late numbers may be smaller than what was settled."""
+    late, session = lane.session(), lane.session()
+    churn(session, 20)
+    look(session, 3)
+    lane.rows("select setval('@.message_seq', 2)")
+    lane.rows("select setval('@.line_bound', 1)")
+    late.begin()
+    late.publish("g", '"late"')
+    session.rows("select @.look_ahead()")
+    assert lane.one("select last_value from @.line_bound") == 1
+    late.commit()
+    assert session.claim().event == "late"
+    assert not migrate.status(lane.url, queue=lane.queue).ready
+    migrate.upgrade(lane.url, queue=lane.queue)
+    assert migrate.status(lane.url, queue=lane.queue).ready
+
+
+@pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
+def test_calls_do_without_the_line_until_somebody_has_looked_ahead(lane: Lane) -> None:
+    """It costs them something, and is of use only while vacuum is held back."""
+    session = lane.session()
+    session.publish("g")
+    lane.rows("alter table @.line rename to missing")
+    session.publish("new")
+    for _ in range(2):
+        session.ack(session.claim())
+    assert session.claim() is None
+
+
+def test_claims_look_ahead_when_finished_work_piles_up(lane: Lane) -> None:
+    session, reader = lane.session(), lane.session()
+    session.publish("waits")
+    with reader.transaction(isolation="repeatable read"):
+        reader.rows("select count(*) from pg_class")
+        for _ in range(2000):
+            session.nack(session.claim())
+            if lane.one("select count(*) from @.line") > 3:
+                break
+        assert lane.one("select count(*) from @.line") > 3
+
+
+def test_no_lease_is_shorter_than_asked_when_the_clock_was_set_back_and_soon_none_is_longer(lane: Lane) -> None:
+    session = lane.session()
+    for number in range(4):
+        session.publish(f"g{number}")
+    look(session, 3)
+    lane.rows("select setval('@.line_bound', ((extract(epoch from now()) + 3600) * 1000000)::bigint)")
+    spans = [
+        session.one("select extract(epoch from expires_at - clock_timestamp()) from @.claim('w', 60)") for _ in range(4)
+    ]
+    assert all(float(span) > 60 - PATIENCE for span in spans)
+    assert [float(span) > 60 for span in spans] == [True, False, False, False]
+
+
+def test_what_is_published_while_the_clock_is_behind_the_bound_waits_for_it_and_no_longer(lane: Lane) -> None:
+    session = lane.session()
+    look(session, 3)
+    lane.rows("select setval('@.line_bound', ((extract(epoch from clock_timestamp()) + 1.5) * 1000000)::bigint)")
+    session.publish("g")
+    end = time.monotonic() + PATIENCE
+    while not (lease := session.claim()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert lease.group_id == "g"

@@ -106,7 +106,7 @@ def call_all(session: Session, round_: int) -> dict[str, int]:
         lease = session.claim(4)
         assert lease.group_id == group_id
         taken[f"ack, {left} left"] = buffers(session, "select @.ack(%s, %s)", group_id, lease.token)
-    call("drop_empty", "drop_empty(0)")
+    call("drop_empty", "drop_empty(0, '-infinity', '-infinity')")
     call("revision", "revision()")
     return taken
 
