@@ -155,11 +155,14 @@ def test_a_claim_reads_few_pages_whatever_the_floor_has_below_it(lane: Lane) -> 
     session.publish("high", priority=3)
     for floor in (0, 3):
         session.nack(session.claim(floor))  # whatever is read once for a session
-        plan = session.one("explain (analyze, buffers, format json) select * from @.claim('worker', 60, %s)", floor)[0][
-            "Plan"
-        ]
-        assert plan["Actual Rows"] == 1
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 1000  # some look ahead
+        taken = []
+        for _ in range(4):
+            explained = "explain (analyze, buffers, format json) select * from @.claim('worker', 60, %s)"
+            plan = session.one(explained, floor)[0]["Plan"]
+            assert plan["Actual Rows"] == 1
+            taken.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+            session.rows("update @.groups set ready_at = 'epoch', token = null where token is not null")
+        assert min(taken) < 100, "one claim in 64 or so tidies up, so the least counts"
 
 
 LONG = "é" * 256 + "e"

@@ -9,8 +9,8 @@ import pytest
 
 from tests.backends.postgres.sessions import Lane, Session
 
-FEW = 1000
-"""Buffers of a call: some dozen descents; more if a claim happens to look ahead. A walk takes many thousands."""
+FEW = 100
+"""Buffers of a call: some dozen descents. A walk over a few hundred groups takes more."""
 
 SIZE = 20_000
 LARGE = 200_000
@@ -122,8 +122,11 @@ def test_a_call_is_a_few_descents_whatever_the_statistics_say(
     session = lane.session()
     for number in range(2):
         call_all(session, number)  # whatever is read once for a session
-    taken = call_all(session, 2)
-    assert max(taken.values()) <= FEW, taken
+    rounds = [call_all(session, number) for number in range(2, 6)]
+    # one claim in 64 or so tidies up, so the least counts
+    taken = {name: min(round_[name] for round_ in rounds) for name in rounds[0]}
+    most = {"drop_empty": 2 * FEW}  # looks at sixteen groups
+    assert {name: count for name, count in taken.items() if count > most.get(name, FEW)} == {}
 
 
 def deepen(lane: Lane, size: int) -> None:
