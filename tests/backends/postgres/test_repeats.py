@@ -19,6 +19,8 @@ PUBLISH = Call(stored.PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority":
 class Source:
     """Loses some deadlocks, then answers."""
 
+    limit: Any = None
+
     def __init__(self, losses: int, error: type[psycopg.Error] = psycopg.errors.DeadlockDetected) -> None:
         self.losses = losses
         self.error = error
