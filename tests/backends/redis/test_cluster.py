@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotRea
 from tests.backends.redis.servers import TWINS, connect, primaries, private
 from tests.conftest import require_server
 from tests.harness import Queue, Queues
+from tests.servers.redis import Redis
 from tests.servers.redis_cluster import RedisCluster
 
 QUEUE = "jobs"
@@ -217,6 +221,30 @@ def test_one_node_alone_is_a_configuration_error_that_says_what_to_do(url: str) 
         fairlane.connect(f"redis://{others[0].name}", queue=QUEUE)
     with pytest.raises(ConfigurationError, match=r"redis\+cluster://"):
         migrate.upgrade(f"redis://{others[0].name}", queue=QUEUE)
+
+
+@contextmanager
+def frozen(node: Redis) -> Iterator[None]:
+    """Stop a node: it accepts connections, but does not answer."""
+    for pid in node.pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in node.pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_silent_node_leaves_time_for_the_others(queues: Queues, cluster: RedisCluster, url: str) -> None:
+    """Guards against workers that cannot start while one node hangs, although their queue is on another node."""
+    with connect(url) as client:
+        port = client.get_node_from_key(KEY).port
+    silent = next(node for node in cluster.nodes if node.port != port)
+    nodes = ",".join(f"127.0.0.1:{node.port}" for node in sorted(cluster.nodes, key=lambda node: node is not silent))
+    with frozen(silent):
+        queue = await queues.open(QUEUE, url=f"redis+cluster://{nodes}?timeout=3", startup_timeout=0)
+        assert await queue.publish("g", 1) == 1
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -33,11 +33,21 @@ _PAUSE = 0.05
 
 @dataclass(slots=True)
 class Ask:
-    """Send packed commands to one node; the answer is their replies."""
+    """Send packed commands to one node; the answer is their replies.
+
+    Attributes:
+        share: how many nodes have to share the time that is left, this one included.
+    """
 
     node: Node
     packed: bytes
     count: int
+    share: int = 1
+
+    def ends(self, deadline: float) -> float:
+        """Return when this node must have answered, if all of it must end at the deadline."""
+        now = time.monotonic()
+        return now + (deadline - now) / self.share
 
 
 class Route:
@@ -107,17 +117,23 @@ class Route:
         if node not in self._known:
             self._known = (*self._known, node)
 
+    def _ask_last(self, node: Node) -> None:
+        self._known = (*(each for each in self._known if each != node), node)
+
     def _found(self) -> Program[Ask, list[Reply], Node]:
-        """Ask the known nodes for the primary of the queue, one after the other."""
+        """Ask the known nodes for the primary of the queue, one after the other. Each gets its share of the time."""
         failure: BaseException | None = None
-        for node in self._known:
+        known = self._known
+        for number, node in enumerate(known):
             try:
-                (reply,) = yield Ask(node, _SLOTS, 1)
+                (reply,) = yield Ask(node, _SLOTS, 1, share=len(known) - number)
             except NotSent as error:
                 failure = error.__cause__
+                self._ask_last(node)
                 continue
             except (OSError, redis.exceptions.RedisError) as error:
                 failure = error
+                self._ask_last(node)
                 continue
             if isinstance(reply, redis.exceptions.ResponseError):
                 if code_of(reply) == "ERR":
@@ -178,7 +194,7 @@ class Cluster(_Cluster[Connections]):
         """Send one request."""
 
         def ask(one: Ask) -> list[Reply]:
-            return self._node(one.node).send(one.packed, deadline, one.count)
+            return self._node(one.node).send(one.packed, one.ends(deadline), one.count)
 
         packed, count = self._calls.sent(request)
         return answer_of(self._calls, run(self._route.delivered(packed, count, deadline), ask))
@@ -198,7 +214,7 @@ class AsyncCluster(_Cluster[AsyncConnections]):
         """Send one request."""
 
         async def ask(one: Ask) -> list[Reply]:
-            return await self._node(one.node).send(one.packed, deadline, one.count)
+            return await self._node(one.node).send(one.packed, one.ends(deadline), one.count)
 
         packed, count = self._calls.sent(request)
         return answer_of(self._calls, await run_async(self._route.delivered(packed, count, deadline), ask))
