@@ -18,7 +18,8 @@ import redis.asyncio
 import fairlane
 from fairlane import migrate
 from fairlane.errors import BackendUnavailable, ConfigurationError, LeaseLost, QueueDamaged, SchemaNotReady
-from tests.backends.redis.servers import TWINS, connect, on_client, private
+from tests.backends.redis.servers import TWINS, VARIABLES, connect, missing, on_client, private
+from tests.conftest import require_server
 from tests.harness import Queue, Queues
 from tests.harness.proxy import Moment, Proxy
 from tests.servers.base import free_port
@@ -169,6 +170,22 @@ def test_a_client_of_the_wrong_kind_is_refused(twin: str, wrong: str) -> None:
     other = redis.asyncio.Redis() if twin == "sync" else redis.Redis()
     with pytest.raises(ConfigurationError):
         kind("redis://" if wrong == "a string" else other)
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_pipeline_is_refused(twin: str, kind: str) -> None:
+    """Guards against a publish that is carried out at once, although it was meant to be part of a transaction."""
+    require_server(missing(kind))
+    driver: Any = redis if twin == "sync" else redis.asyncio
+    face: Any = fairlane.RedisTransport if twin == "sync" else fairlane.AsyncRedisTransport
+    address = os.environ[VARIABLES[kind]].removeprefix("redis+cluster://").removeprefix("redis://")
+    host, _, port = address.partition("/")[0].rpartition(":")
+    client = (driver.RedisCluster if kind == "cluster" else driver.Redis)(host=host, port=int(port))
+    with pytest.raises(ConfigurationError, match=r"Pipeline collects commands.*pass the client itself"):
+        face(client.pipeline())
+    if twin == "sync":
+        client.close()
 
 
 @pytest.mark.parametrize("twin", TWINS)

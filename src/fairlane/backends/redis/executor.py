@@ -21,6 +21,13 @@ from fairlane.backends.shared.options import read_options
 from fairlane.backends.stored import REVISION, Call, Rows
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
+_PIPELINES = (
+    redis.client.Pipeline,
+    redis.cluster.ClusterPipeline,
+    redis.asyncio.client.Pipeline,
+    redis.asyncio.cluster.ClusterPipeline,
+)
+
 
 class _Sender(Protocol):
     """Sends requests with blocking calls, for many threads at once."""
@@ -75,6 +82,15 @@ class _Settings:
         return rows_of(request.operation, reply)
 
 
+def _refuse_pipeline(client: object) -> None:
+    """Refuse a pipeline. It collects commands and sends them later; its class is derived from that of a client."""
+    if isinstance(client, _PIPELINES):
+        raise ConfigurationError(
+            f"a {type(client).__qualname__} collects commands and sends them later, and the calls of a transport need "
+            "their answers at once: pass the client itself. On Redis, publish cannot be part of a transaction of yours"
+        )
+
+
 class RedisExecutor:
     """Sends requests with blocking calls."""
 
@@ -93,6 +109,7 @@ class RedisExecutor:
     @classmethod
     def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the connections of the application's `redis.Redis` or `redis.RedisCluster`."""
+        _refuse_pipeline(client)
         settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.RedisCluster):
             return cls(GivenCluster(settings.calls, client), settings)
@@ -134,6 +151,7 @@ class AsyncRedisExecutor:
     @classmethod
     def from_client(cls, client: object, queue: str, **options: object) -> Self:
         """Use the connections of the application's `redis.asyncio.Redis` or `redis.asyncio.RedisCluster`."""
+        _refuse_pipeline(client)
         settings = _Settings.of_client(client, queue, options)
         if isinstance(client, redis.asyncio.RedisCluster):
             return cls(AsyncGivenCluster(settings.calls, client), settings)
