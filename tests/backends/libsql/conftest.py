@@ -1,6 +1,6 @@
-"""Queues on a real sqld behind a relay of the test's own, which can be told to fail; every test runs for both twins.
+"""Queues on a real sqld, behind a relay that can fail on purpose. Every test runs for both twins.
 
-The contract suite runs on libSQL as on every other backend; what is here goes wrong on purpose.
+The contract suite runs on libSQL as on every other backend. The tests here are about what can fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.harness.kits.libsql import LibsqlKit
 from tests.servers import Server
 
 TIMEOUT = 6.0
-"""Seconds for a call, of which a request gets a third."""
+"""Seconds for a call. One request gets a third of it."""
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -28,7 +28,7 @@ def twin(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def server(servers: Callable[..., Server]) -> Server:
-    """An sqld of this module's own."""
+    """An sqld that only this module uses."""
     return servers("sqld")
 
 
@@ -40,7 +40,7 @@ def relay(server: Server) -> Iterator[Relay]:
 
 @pytest.fixture
 async def queues(server: Server, twin: str, folder: Path) -> AsyncIterator[Queues]:
-    """Queues made on the server itself; what a test sends goes through the relay only if it asks for that."""
+    """Queues on the server itself. Requests go through the relay only in tests that use the relay's URL."""
     kit = LibsqlKit()
     kit.server_url = server.url
     made = Queues(kit, twin, folder)  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ async def queues(server: Server, twin: str, folder: Path) -> AsyncIterator[Queue
 
 @pytest.fixture
 async def queue(queues: Queues, relay: Relay) -> Queue:
-    """A fresh queue behind the relay, which has seen nothing yet."""
+    """A fresh queue behind the relay. The list of requests that the relay has seen is empty."""
     made = await queues.make(url=relay.url, timeout=TIMEOUT, retry_seconds=10)
     relay.seen.clear()
     return made

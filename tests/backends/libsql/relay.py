@@ -1,4 +1,4 @@
-"""A proxy between a transport and sqld that counts requests, speaks TLS if asked to, and lets some requests fail."""
+"""A proxy between a transport and sqld: it counts requests, can use TLS, and can let requests fail."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any, Self
 
 Answer = tuple[int, bytes]
 Fault = Callable[["Request"], Answer | None]
-"""Answers in place of the server, or breaks the connection with None."""
+"""A function that answers instead of the server. None breaks the connection."""
 
 
 @dataclass
 class Request:
-    """One POST. `send` passes it on, as often as it is called."""
+    """One POST. Each call of `send` passes it on once."""
 
     body: dict[str, Any]
     headers: dict[str, str]
@@ -30,13 +30,13 @@ class Request:
 
     @property
     def baton(self) -> str | None:
-        """What stands for the stream that it continues; None when it begins one."""
+        """The baton of the stream that the request continues; None when it begins a new stream."""
         baton: str | None = self.body["baton"]
         return baton
 
     @property
     def statements(self) -> list[str]:
-        """The SQL in it, that of a batch without what makes it a transaction."""
+        """The SQL of the request. For a batch, the statements that begin and end the transaction are left out."""
         texts = []
         for request in self.body["requests"]:
             if request["type"] == "execute":
@@ -56,7 +56,7 @@ class Request:
             connection.close()
 
 
-# What may go wrong.
+# Faults
 
 
 def sql_error(code: str, message: str) -> Fault:
@@ -71,7 +71,7 @@ def sql_error(code: str, message: str) -> Fault:
 
 
 busy = sql_error("SQLITE_BUSY", "database is locked")
-"""What the server says while others write."""
+"""The server's answer while other clients write."""
 
 
 def status(number: int) -> Fault:
@@ -80,23 +80,23 @@ def status(number: int) -> Fault:
 
 
 def refuse(request: Request) -> None:
-    """Break the connection before anything is done."""
+    """Break the connection; the server does not get the request."""
 
 
 def lose(request: Request) -> None:
-    """Have it carried out, and break the connection."""
+    """Let the server carry out the request, and break the connection."""
     request.send()
 
 
 def twice(request: Request) -> Answer:
-    """Have it carried out twice, and give the second answer."""
+    """Let the server carry out the request twice, and return the second answer."""
     request.send()
     request.body = {**request.body, "baton": None}
     return request.send()
 
 
 def late(seconds: float) -> Fault:
-    """Pass it on when nobody waits for it any more."""
+    """Pass the request on after so many seconds, when the caller does not wait any more."""
 
     def fault(request: Request) -> Answer:
         time.sleep(seconds)
@@ -107,7 +107,7 @@ def late(seconds: float) -> Fault:
 
 
 def slow(seconds: float) -> Fault:
-    """Have it carried out, and keep the answer for a while."""
+    """Let the server carry out the request, and return the answer after so many seconds."""
 
     def fault(request: Request) -> Answer:
         answer = request.send()
@@ -118,13 +118,13 @@ def slow(seconds: float) -> Fault:
 
 
 def garbage(request: Request) -> Answer:
-    """Have it carried out, and answer with what no server says."""
+    """Let the server carry out the request, and return an answer that no server sends."""
     request.send()
     return 200, b'{"hello": "world"}'
 
 
 class Relay:
-    """A running proxy. Faults are for requests that write; those that only look pass."""
+    """A running proxy. Only requests that write can fail; requests that only read always pass."""
 
     def __init__(self, port: int, tls: tuple[Path, Path] | None = None) -> None:
         self.seen: list[Request] = []
@@ -156,7 +156,7 @@ class Relay:
             daemon_threads = True
 
             def handle_error(self, *_: Any) -> None:
-                """Clients go away, and TLS fails, as the tests want it."""
+                """Print nothing: in these tests clients disconnect and TLS fails on purpose."""
 
             def finish_request(self, request: Any, address: Any) -> None:
                 if tls is not None:
@@ -179,18 +179,18 @@ class Relay:
             self._faults.extend([Request.send] * skip + [fault] * times)
 
     def clear(self) -> None:
-        """Let nothing fail any more."""
+        """Remove all faults that are still to come."""
         with self._lock:
             self._faults.clear()
 
     @property
     def pending(self) -> int:
-        """How many failures are still to come."""
+        """The number of failures that are still to come."""
         return len(self._faults)
 
     def _handle(self, request: Request) -> Answer | None:
         if not request.statements:
-            return request.send()  # the end of a stream
+            return request.send()  # this request only closes a stream
         with self._lock:
             self.seen.append(request)
             looks = request.statements[0].lstrip().startswith("select")

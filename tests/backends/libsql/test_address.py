@@ -1,4 +1,4 @@
-"""URLs and options; no server needed."""
+"""URLs and options are read correctly, and wrong ones are refused. No server is needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_libsql_means_tls_and_the_other_scheme_says_http() -> None:
         "libsql://host?auth_token=to.k-en_",
     ],
 )
-def test_a_token_is_the_password_or_an_option_and_shows_nowhere(url: str) -> None:
+def test_a_token_is_the_password_or_an_option_and_is_never_shown(url: str) -> None:
     address = locate(url, {})
     assert address.authorization == "Bearer to.k-en_"
     assert "to.k-en_" not in repr(address) + address.host + address.url
@@ -73,7 +73,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("url", WRONG)
-def test_a_wrong_url_is_refused_without_a_word_of_the_token(url: str) -> None:
+def test_a_wrong_url_is_refused_without_showing_the_token(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         locate(url, {})
     assert "hid" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""TLS, tokens, threads, event loops, cancellation, processes, and what is left open."""
+"""Transports work with TLS, tokens, threads, event loops, cancellation and processes, and close all they opened."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ async def cycle(transport: Any, twin: str) -> Any:
     return lease
 
 
-def told(error: Any) -> Any:
-    """All that a traceback would print of an error."""
+def text_of(error: Any) -> Any:
+    """The text that a traceback prints for an error."""
     texts = []
     while error is not None:
         texts.append(f"{error} {error!r} {error.args}")
@@ -66,13 +66,13 @@ def migrated(server: Server) -> Any:
 
 @pytest.fixture
 def secured(migrated: Any, tmp_path: Path) -> Iterator[Any]:
-    """A server behind TLS, and its certificate."""
+    """A server behind a TLS relay, and its certificate."""
     certificate, key = make_certificate(tmp_path)
     with Relay(migrated.port, tls=(certificate, key)) as relay:
         yield relay, certificate
 
 
-async def test_tls_with_a_certificate_of_ones_own(secured: Any, twin: str) -> None:
+async def test_tls_with_a_private_certificate(secured: Any, twin: str) -> None:
     relay, certificate = secured
     assert relay.url.startswith("libsql://")
     transport = await opened(twin, relay.url, ca_file=str(certificate))
@@ -87,8 +87,8 @@ async def test_tls_without_verification(secured: Any, twin: str) -> None:
     await call(twin, transport.close)
 
 
-async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured: Any, twin: str, tmp_path: Path) -> None:
-    """With the wrong authorities, and with those of the system; nothing was sent, and so nothing is uncertain."""
+async def test_tls_refuses_an_untrusted_certificate(secured: Any, twin: str, tmp_path: Path) -> None:
+    """With the wrong authorities, and with those of the system. Nothing was sent, so the outcome is certain."""
     relay, _ = secured
     other, _ = make_certificate(tmp_path, "other")
     for options in ({}, {"ca_file": str(other)}):
@@ -106,7 +106,7 @@ async def test_tls_on_one_side_only_is_unavailable(secured: Any, server: Server,
     for url in urls:
         with pytest.raises(BackendUnavailable) as caught:
             await opened(twin, url, startup_timeout=0)
-        assert "secret-token" not in told(caught.value)
+        assert "secret-token" not in text_of(caught.value)
 
 
 # Tokens
@@ -136,7 +136,7 @@ class Tokens:
 
 @pytest.fixture(scope="module")
 def guarded(server: Server, tmp_path_factory: Any) -> Iterator[Any]:
-    """A server that wants tokens, and who signs them."""
+    """A server that requires tokens, and the signer of its tokens."""
     tokens = Tokens(tmp_path_factory.mktemp("tokens"))
     with sqld.private("--auth-jwt-key-file", str(tokens.public)) as own:
         fairlane.migrate.upgrade(f"{own.url}?authToken={tokens.sign()}", queue="q")
@@ -175,33 +175,33 @@ async def test_a_wrong_token_is_one_typed_error_without_the_token(
     with pytest.raises(AuthenticationFailed, match=r"127\.0\.0\.1") as caught:
         await opened(twin, url)
     assert time.monotonic() - began < 5, "a wrong token does not get better with time"
-    assert not token or token not in told(caught.value)
+    assert not token or token not in text_of(caught.value)
     with pytest.raises(AuthenticationFailed) as caught:
         await in_thread(fairlane.migrate.upgrade, url, queue="r")
-    assert not token or token not in told(caught.value)
+    assert not token or token not in text_of(caught.value)
 
 
-async def test_a_token_that_only_reads_looks_and_cannot_write(guarded: Any, twin: str) -> None:
+async def test_a_token_that_may_only_read_can_look_and_cannot_write(guarded: Any, twin: str) -> None:
     own, tokens = guarded
     token = tokens.sign(a="ro")
     transport = await opened(twin, own.url, auth_token=token)
     assert (await call(twin, transport.inspect.queue)).messages == 0
     with pytest.raises(AuthenticationFailed) as caught:
         await call(twin, transport.publish, "g", 1)
-    assert token not in told(caught.value)
+    assert token not in text_of(caught.value)
     assert token not in repr(vars(transport._executor))
     await call(twin, transport.close)
 
 
-async def test_a_token_that_expires_meanwhile_is_told_in_the_operation(queue: Queue, relay: Relay) -> None:
-    relay.fail(status(401), 2)  # the second time without the stream
+async def test_a_token_that_expires_meanwhile_is_a_typed_error_of_the_operation(queue: Queue, relay: Relay) -> None:
+    relay.fail(status(401), 2)  # two times: the client tries once more without the old stream
     with pytest.raises(AuthenticationFailed):
         await queue.publish("g", 1)
     relay.clear()
     assert await queue.publish("g", 1) == 1
 
 
-async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str) -> None:
+async def test_a_user_and_a_password_are_accepted_by_a_server_that_requires_them(twin: str) -> None:
     basic = base64.b64encode(b"me:pass:word").decode()
     with sqld.private("--http-auth", f"basic:{basic}") as own:
         url = own.url.replace("://", "://me:pass%3Aword@")
@@ -212,7 +212,7 @@ async def test_a_user_and_a_password_open_a_server_that_wants_them(twin: str) ->
         with pytest.raises(AuthenticationFailed) as caught:
             await opened(twin, url.replace("word", "port"))
         for secret in ("pass:port", "pass%3Aport", base64.b64encode(b"me:pass:port").decode()):
-            assert secret not in told(caught.value)
+            assert secret not in text_of(caught.value)
 
 
 # Processes, threads, event loops
@@ -269,8 +269,9 @@ def test_an_async_transport_moves_to_the_loop_it_is_used_in(server: Server) -> N
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_a_write_that_was_sent_is_seen_through_when_its_caller_is_cancelled(queue: Queue, relay: Relay) -> None:
-    """Broken off, it would leave a gap in sqld's queue of writers, for which all others wait, it may be for ever."""
+async def test_a_write_that_was_sent_is_finished_although_its_caller_is_cancelled(queue: Queue, relay: Relay) -> None:
+    """Guards against a write that ends in the middle. It would stay in sqld's queue of writers, and all other writers
+    would wait for it, perhaps for ever."""
     await queue.publish("warm", 0)
     relay.fail(slow(0.2))
     doomed = asyncio.ensure_future(queue.publish("g", 1))
@@ -309,8 +310,8 @@ async def test_cancelled_calls_harm_no_other(queue: Queue, relay: Relay) -> None
 
 
 @pytest.mark.parametrize("twin", ["async"])
-async def test_a_write_that_is_cancelled_before_it_begins_holds_up_no_other(queue: Queue) -> None:
-    """By a program that cancels all tasks of its loop. Guards against a stream that nobody gives back."""
+async def test_a_write_that_is_cancelled_before_it_begins_blocks_no_other(queue: Queue) -> None:
+    """A program cancels all tasks of its event loop. Guards against a stream that is never given back."""
     await queue.publish("g", 0)
     client = await executor(queue)._own.client()
     publishing = asyncio.ensure_future(queue.publish("g", 1))
@@ -326,7 +327,7 @@ async def test_a_write_that_is_cancelled_before_it_begins_holds_up_no_other(queu
     assert [event for _, event in await queue.drain()] == [0, 2]
 
 
-async def test_close_sees_a_write_through_and_ends_streams(queue: Queue, relay: Relay) -> None:
+async def test_close_waits_for_a_write_that_was_sent_and_ends_streams(queue: Queue, relay: Relay) -> None:
     relay.fail(slow(0.2))
     last = asyncio.ensure_future(queue.publish("g", 1))
     await eventually(lambda: not relay.pending and relay.seen)
@@ -339,7 +340,7 @@ async def test_close_sees_a_write_through_and_ends_streams(queue: Queue, relay: 
     assert await queue.leftovers() == {f"{queue.name}_messages": 1, f"{queue.name}_groups": 1}
 
 
-async def test_close_lets_go_of_the_connections(queues: Queues, queue: Queue) -> None:
+async def test_close_closes_the_connections(queues: Queues, queue: Queue) -> None:
     other = await queues.open(queue.name)
     await other.publish("g", 1)
     before = open_files()
@@ -347,7 +348,7 @@ async def test_close_lets_go_of_the_connections(queues: Queues, queue: Queue) ->
     assert open_files() < before
 
 
-async def test_neither_proxies_nor_netrc_come_between(
+async def test_proxy_variables_and_netrc_are_ignored(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await assert_neither_proxies_nor_netrc_come_between(queue, monkeypatch, tmp_path)
@@ -372,6 +373,6 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, s
     await call(twin, client.close)
 
 
-async def test_an_executor_tells_nothing_of_the_token(queues: Queues, queue: Queue) -> None:
+async def test_an_executor_does_not_show_the_token(queues: Queues, queue: Queue) -> None:
     other = await queues.open(queue.name, auth_token="secret-token")
     assert "secret-token" not in repr(vars(executor(other)))

@@ -1,4 +1,4 @@
-"""Migrations: one atomic batch for a step and its revision, which may be lost, repeated, or come second."""
+"""Migrations: one atomic batch has a step and its revision. It may be lost, sent twice, or come after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = "select type, name, sql from sqlite_master where name like '{}%' order 
 
 @pytest.fixture
 def name(server: Server) -> Iterator[Any]:
-    """The name of a queue that is not there."""
+    """The name of a queue that does not exist yet."""
     name = Queues.fresh_name()
     yield name
     server.start()
@@ -105,7 +105,7 @@ def test_a_step_that_takes_longer_than_the_timeout_is_made_once(
     assert works(server, name)
 
 
-def test_a_server_that_stays_busy_is_one_typed_error_and_nothing_is_there(
+def test_a_server_that_stays_busy_is_one_typed_error_and_nothing_is_created(
     relay: Relay, server: Server, name: str
 ) -> None:
     relay.fail(busy, 1000)

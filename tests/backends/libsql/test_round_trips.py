@@ -1,4 +1,4 @@
-"""One operation is one request: one statement, or one atomic batch, with what keeps it from being applied twice."""
+"""One operation is one request: one statement or one atomic batch. It has an id, so that it is not applied twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_cycle_of_claim_and_ack_is_two_requests(queue: Queue, relay: Rel
 
 
 async def test_writes_go_through_one_stream_that_is_kept(queue: Queue, relay: Relay) -> None:
-    """A connection per request, as libsql-client makes them, can block all writers of sqld for good."""
+    """Guards against a new stream for each request, as in libsql-client: it can block all writers of sqld for ever."""
     for number in range(10):
         await queue.publish("g", number)
     batons = [request.baton for request in relay.seen]
@@ -59,7 +59,7 @@ async def test_every_publish_has_an_id_and_shows_only_those_that_callers_gave(qu
 
 @pytest.mark.parametrize("start", [2**31 - 1, 2**53, 2**62])
 async def test_integers_of_64_bits_are_exact(queue: Queue, start: Any) -> None:
-    """Other clients bind what is larger than 31 bits as a float, and lose a unit beyond 53."""
+    """Guards against integers as floats, as other clients send them above 31 bits: above 53 bits these are inexact."""
     await queue.publish("g", 1)
     change = f"update \"{queue.name}_settings\" set value = {start} where name = 'last_seq'"
     assert isinstance(queue.kit, LibsqlKit)

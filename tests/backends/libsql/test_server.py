@@ -1,4 +1,4 @@
-"""A server that is restarted or crashes while workers are at it, that is not there, or that never answers."""
+"""A server that restarts or crashes while workers use it, that is not there, or that never answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.promise(9), pytest.mark.xdist_group("libsql-others")]
 
 @pytest.mark.parametrize("how", ["restarted", "crashed"])
 async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queues, server: Server, how: str) -> None:
-    """Publishers and workers run on. An operation fails once at most, with a typed error that says whether it knows."""
+    """Publishers and workers go on. An operation fails once at most, and its error says if the outcome is known."""
     queue = await queues.make(retry_seconds=20)
     sent: list[tuple[str, int]] = []
     claimed: list[tuple[str, int]] = []
@@ -37,7 +37,7 @@ async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queue
     async def publisher(group: str) -> None:
         number = 0
         while not stop.is_set():
-            await queue.publish(group, number)  # survives everything: it may be sent again
+            await queue.publish(group, number)  # never fails here, since it may be sent again
             sent.append((group, number))
             number += 1
             await asyncio.sleep(0.005)
@@ -45,17 +45,17 @@ async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queue
 
     async def worker(name: str) -> None:
         while publishing or len(acked) < len(sent):
-            lease = await queue.claim(name, LONG)  # so does this
+            lease = await queue.claim(name, LONG)  # the same holds for a claim
             if lease is None:
                 await asyncio.sleep(0.01)
                 continue
-            # before the ack: one whose answer is lost lets the next worker in long before its own knows
+            # noted before the ack: if its answer is lost, another worker may claim before this one gets the error
             claimed.append((lease.group_id, lease.event))
             try:
                 await queue.ack(lease)
             except BackendUnavailable as error:
                 errors.append(error)
-                with contextlib.suppress(LeaseLost):  # it was done, and this is what the first one could not say
+                with contextlib.suppress(LeaseLost):  # the first ack was applied, which its error could not say
                     await queue.ack(lease)
             acked.append((lease.group_id, lease.event))
 
@@ -66,7 +66,7 @@ async def test_a_restart_in_the_middle_of_everything_loses_nothing(queues: Queue
         await in_thread(server.restart, kill=how == "crashed")
         before = len(acked)
         async with asyncio.timeout(20):
-            while len(acked) < before + 10 and not running.done():  # noqa: ASYNC110 - it works again
+            while len(acked) < before + 10 and not running.done():  # noqa: ASYNC110 - until acks succeed again
                 await asyncio.sleep(0.01)
     stop.set()
     async with asyncio.timeout(30):
@@ -98,7 +98,7 @@ WRITERS = """if True:
 
 
 def writers_of(server: Server, queue: Queue) -> Any:
-    """Start some processes that write all the time; their numbers."""
+    """Start some processes that write all the time, and return their process ids."""
     command = [sys.executable, "-c", WRITERS, server.url, queue.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -106,8 +106,8 @@ def writers_of(server: Server, queue: Queue) -> Any:
 
 
 @pytest.mark.parametrize("twin", ["async"], indirect=True)
-async def test_writers_that_are_killed_hold_up_nobody(queues: Queues, server: Server) -> None:
-    """What they hold is free when their leases end, and at no time do all others wait for them."""
+async def test_writers_that_are_killed_block_no_other_writer(queues: Queues, server: Server) -> None:
+    """Their messages are claimable when the leases expire, and at no time do all other writers wait for them."""
     queue = await queues.make()
     writers = await in_thread(writers_of, server, queue)
     try:
@@ -130,10 +130,10 @@ async def test_writers_that_are_killed_hold_up_nobody(queues: Queues, server: Se
     await eventually(empty)
 
 
-async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(
+async def test_a_connection_that_the_server_closed_meanwhile_is_not_a_lost_answer(
     queues: Queues, server: Server
 ) -> None:
-    """A worker is busy for a while, and the server restarts: its ack must not end in doubt."""
+    """The server restarts while a worker handles a message. The outcome of its ack must not be unknown."""
     queue = await queues.make(retry_seconds=20)
     await queue.publish("g", 1)
     lease = await queue.get()
@@ -168,12 +168,12 @@ async def test_a_server_that_only_reads_is_not_said_to_be_down(queue: Any, relay
 
 
 async def test_a_request_without_an_answer_ends_after_the_timeout(queue: Queue, relay: Relay) -> None:
-    """An ack is not sent again; a claim is, until the deadline."""
+    """An ack is not sent again. A claim is sent again until the deadline."""
     await queue.fill([("g", 1), ("h", 2)])
     hasty = await queue.another(url=relay.url, timeout=1.2, retry_seconds=1.0)
     lease = await hasty.get("w", LONG)
     stop = asyncio.Event()
-    relay.fail(lambda request: in_silence(stop), 100)
+    relay.fail(lambda request: until_stopped(stop), 100)
     began = time.monotonic()
     with pytest.raises(BackendUnavailable, match="not known"):
         await hasty.ack(lease)
@@ -187,8 +187,8 @@ async def test_a_request_without_an_answer_ends_after_the_timeout(queue: Queue, 
     await hasty.ack(lease)
 
 
-def in_silence(stop: Any) -> None:
-    """Keep a request, without an answer, until it is of no interest to anybody."""
+def until_stopped(stop: Any) -> None:
+    """Keep a request without an answer until the test does not need it any more."""
     end = time.monotonic() + 10
     while not stop.is_set() and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""An exception out of a signal handler, wherever it comes, leaves a store whole."""
+"""An exception from a signal handler does not damage a store, wherever it is raised."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPERATIONS = {
 
 
 def drained(queue: Any, store: MemoryStore) -> dict[str, list[int]]:
-    """All that is there, each group in its order; what is leased or parked comes when its time is over."""
+    """All messages, in the order of each group. Leased and parked groups come when their time is over."""
     store.advance(3600)
     found: dict[str, list[int]] = {}
     while (lease := queue.claim("w", 30)) is not None:
@@ -49,7 +49,7 @@ def drained(queue: Any, store: MemoryStore) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_that_is_interrupted_has_happened_or_not(name: str) -> None:
+def test_an_operation_that_is_interrupted_has_happened_completely_or_not_at_all(name: str) -> None:
     queue, store, lease = prepared()
     OPERATIONS[name](queue, lease)
     after = drained(queue, store)
@@ -69,8 +69,8 @@ def test_an_operation_that_is_interrupted_has_happened_or_not(name: str) -> None
     assert at > 5, "nothing was interrupted"
 
 
-def test_a_late_lease_is_worth_nothing_after_an_interrupted_ack() -> None:
-    """Its token once stayed when the message was gone, and acked the next one."""
+def test_a_late_lease_is_lost_after_an_interrupted_ack() -> None:
+    """Guards against a token that stays when its message is gone, so that a late ack deletes the next message."""
     at = 0
     while True:
         queue, _, lease = prepared()

@@ -1,9 +1,11 @@
-"""Try every order in which the steps of several clients can reach the server, with leases that run out and crashes.
+"""Try every order in which the steps of several clients can reach the server, also with expired leases and crashes.
 
-The clients are the real programs. A generator cannot be copied, but it does the same again when it is given the same
-answers: so a client is its script and the answers it has had, and a state is the server and the clients. Each state is
-visited once. In each of them, everybody may be gone: a fresh client must then find and finish every message that was
-published, in order, and leave nothing behind.
+The clients are the real programs. A generator cannot be copied, but with the same answers it makes the same requests
+again. So a client is stored as its script and its answers so far. A state is the server and the clients. Each state is
+visited once.
+
+In each state the explorer also lets all clients stop. Then a fresh client must find and finish every published message,
+in order, and leave nothing behind.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Script = Callable[[MongoCore], Program[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Note:
-    """What a script tells of itself; not sent anywhere."""
+    """What a script reports to the explorer. It is not sent to the server."""
 
     what: str
     lease: Claimed | None = None
@@ -38,7 +40,7 @@ class Note:
 
 
 def publisher(*messages: tuple[str, str], dedup_id: str | None = None) -> Script:
-    """Publish (group, event) after (group, event). Every event is published once, and begins with its group."""
+    """Publish each (group, event) in turn. Each event is published only once, and its text begins with its group."""
 
     def script(core: MongoCore) -> Program[Any, Any, None]:
         for group, event in messages:
@@ -49,7 +51,7 @@ def publisher(*messages: tuple[str, str], dedup_id: str | None = None) -> Script
 
 
 def consumer(*acts: str) -> Script:
-    """Claim, and then do as told with the lease: ack, nack, extend or keep it."""
+    """For each act: claim, and then ack, nack, extend or keep the lease."""
 
     def script(core: MongoCore) -> Program[Any, Any, None]:
         for act in acts:
@@ -70,13 +72,13 @@ def consumer(*acts: str) -> Script:
 
 @dataclass(frozen=True)
 class Client:
-    """A script and what it has been told; `request` waits to be carried out, None when it is done or crashed."""
+    """A script and its answers so far. `request` is the next request; None when the script has ended or crashed."""
 
     name: str
     script: Script
     answers: tuple[Any, ...] = ()
     request: Any = None
-    key: int = 0  # stands for the answers
+    key: int = 0  # a hash of the answers
 
     def told(self, answer: Any) -> Client:
         content = tuple(answer.items()) if isinstance(answer, dict) else repr(answer)
@@ -104,11 +106,11 @@ class Explorer:
     Args:
         scripts: the clients, by name.
         before: events that must be finished before others may be delivered, because of who published them.
-        expiries: how often all leases run out together.
+        expiries: how often all leases expire together.
         crashes: how many of the clients may stop for ever.
-        done: messages (group, event) that are in line at the start.
-        tamper: changes the requests of the clients, to see what comes of it.
-        drawn: publishers who have drawn their seq before the start, before `done` was published.
+        done: messages (group, event) that were published before the start.
+        tamper: changes the requests of the clients, to show that a rule is needed.
+        drawn: publishers that have drawn their seq before `done` was published.
     """
 
     scripts: dict[str, Script]
@@ -167,7 +169,7 @@ class Explorer:
             yield replace(state, server=server, expiries=state.expiries - 1, path=path)
 
     def _step(self, state: State, index: int) -> State:
-        """Let one client's request reach the server, and the client go on to the next one."""
+        """Let the server carry out one client's request, and advance this client to its next request."""
         client, server = state.clients[index], state.server.copy()
         request = self.tamper(client.request, client.answers[-1] if client.answers else None)
         answer = server.execute(request)
@@ -180,14 +182,14 @@ class Explorer:
         return State(server, clients, ghost, state.expiries, state.crashes, path)
 
     def _advance(self, client: Client) -> tuple[Client, list[Note]]:
-        """Return the client with its next request, and what it notes on the way there."""
+        """Return the client with its next request, and the notes that come before this request."""
         moved = self._moves.get((client.name, client.key))
         if moved is None:
             moved = self._moves[client.name, client.key] = self._replay(client)
         return moved
 
     def _replay(self, client: Client) -> tuple[Client, list[Note]]:
-        """Give a fresh run of the script all answers."""
+        """Run the script from the start with all answers so far."""
         Tokens.reset(client.name)
         program = client.script(self.core)
         notes: list[Note] = []
@@ -220,7 +222,7 @@ class Explorer:
         return ghost
 
     def _check_recovery(self, state: State) -> None:
-        """Let everybody be gone, and one fresh client finish the rest."""
+        """Stop all clients, and let one fresh client finish the remaining messages."""
         known = (state.server.key(), state.ghost)
         if known in self._recovered:
             return
@@ -249,7 +251,7 @@ class Explorer:
 
 
 def finish(program: Program[Any, Any, Any], server: FakeServer) -> Any:
-    """Carry out a program at one go."""
+    """Run a program to its end without steps of other clients."""
     try:
         request = next(program)
         while True:
@@ -259,7 +261,7 @@ def finish(program: Program[Any, Any, Any], server: FakeServer) -> Any:
 
 
 class Tokens:
-    """Instead of uuid4: the same ones again when a script runs again."""
+    """Replaces uuid4, so that a script gets the same tokens when it runs again."""
 
     name = ""
     number = 0
@@ -275,7 +277,7 @@ class Tokens:
 
 
 def no_wait(since: float) -> Program[Any, Any, None]:
-    """Instead of `after_tick`: what depends on the clock would not be the same again."""
+    """Replaces `after_tick`, since a second run of a script must not depend on the clock."""
     yield from ()
 
 

@@ -1,7 +1,7 @@
-"""The few things of MongoDB that the programs use, in memory: enough to try every order of their steps.
+"""The part of MongoDB that the programs use, in memory, to try every order of their steps.
 
-Documents are never changed in place, so a copy of the server is cheap. The real servers are asked the same in
-`test_interleavings.py`, which keeps this one honest.
+Documents are never changed in place, so a copy of the server is cheap. `test_interleavings.py` sends the same requests
+to a real server and to this one, and compares the answers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FakeServer:
         return made
 
     def key(self) -> tuple[Any, ...]:
-        """What tells this state from others."""
+        """A value that is equal for equal states only."""
         return (
             self.now,
             *(frozenset(tuple(document.items()) for document in part.values()) for part in self.data.values()),

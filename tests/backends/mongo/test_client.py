@@ -1,4 +1,4 @@
-"""URLs, clients of the application, and what errors of the driver become. No server is asked."""
+"""URLs and clients of the application are read correctly, and driver errors become typed ones. No server is needed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_shorter_timeout_of_the_url_and_the_option_counts(url: str, seconds:
     assert shortest_timeout(make(pymongo.MongoClient, url), 30.0) == seconds
 
 
-def test_how_long_a_primary_is_looked_for_may_stand_in_the_url() -> None:
+def test_the_time_to_look_for_a_primary_may_be_in_the_url() -> None:
     assert make(pymongo.MongoClient, "mongodb://host/").options.server_selection_timeout == 5
     theirs = make(pymongo.MongoClient, "mongodb://host/?serverSelectionTimeoutMS=900&timeout=3")
     assert theirs.options.server_selection_timeout == 0.9
@@ -122,7 +122,7 @@ def test_options_are_checked() -> None:
         (errors.ConfigurationError("no such option"), ConfigurationError),
     ],
 )
-def test_errors_of_the_driver_have_a_name(error: Exception, expected: type[FairlaneError]) -> None:
+def test_known_driver_errors_become_typed_errors(error: Exception, expected: type[FairlaneError]) -> None:
     known = translate(error, "host:27017")
     if isinstance(known, Unanswered):
         known = known.error(uncertain=known.uncertain)
@@ -130,7 +130,7 @@ def test_errors_of_the_driver_have_a_name(error: Exception, expected: type[Fairl
     assert "Topology" not in str(known)
 
 
-def test_other_errors_of_the_driver_pass() -> None:
+def test_other_driver_errors_pass_unchanged() -> None:
     assert translate(errors.OperationFailure("unknown operator", 2), "host") is None
     assert translate(RuntimeError("no"), "host") is None
 

@@ -1,4 +1,4 @@
-"""A client that stops after any of its steps, before or after the server has carried it out; another one goes on."""
+"""A client may stop at any of its steps, before or after the server has carried it out. Other clients go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = 60.0
 
 @dataclass
 class Client:
-    """The programs, carried out one by one."""
+    """A client that runs one program after another."""
 
     core: MongoCore
     executor: MongoExecutor
@@ -56,9 +56,9 @@ class Client:
         return seen
 
     def cut(self, program: Program[Any, Any, Any], steps: int, *, applied: bool) -> bool:
-        """Carry out so many steps of a program, and one more whose answer gets lost if it is `applied`.
+        """Carry out so many steps of a program, then stop. With `applied`, carry out one more, and lose its answer.
 
-        Returns whether the program was cut: it may have fewer steps.
+        Return False if the program has fewer steps, so that it has ended before.
         """
         try:
             request = next(program)
@@ -86,7 +86,7 @@ def client(queue: Queue) -> Iterator[Client]:
 
 
 async def recovered(queue: Queue, client: Client, cut_at: Any) -> list[str]:
-    """What another client gets: at once where nothing is leased, and the rest no later than when the lease is over."""
+    """Return the events that another client gets: some at once, and those of leased groups when the lease expires."""
     seen = client.drain()
     await queue.expired(cut_at + timedelta(seconds=SHORT))
     seen += client.drain()
@@ -110,7 +110,7 @@ PLACES: dict[str, Before] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("retried", [True, False], ids=["retried", "given-up"])
 async def test_a_publish_that_stops_anywhere(queue: Queue, client: Client, place: str, retried: bool) -> None:
-    """Sent again by its dedup_id it is there once; given up, it may come or not; nothing else suffers."""
+    """If it is sent again with its dedup_id, the message is there once; else it may be missing. Others are unharmed."""
     cuts = 0
     for steps, applied in every_cut():
         PLACES[place](client)
@@ -129,7 +129,7 @@ async def test_a_publish_that_stops_anywhere(queue: Queue, client: Client, place
 
 @pytest.mark.parametrize("again", [False, True], ids=["first-delivery", "delivered-before"])
 async def test_a_claim_that_stops_anywhere(queue: Queue, client: Client, again: bool) -> None:
-    """Its group is free again when the lease ends, and its message is the head."""
+    """The group is claimable again when the lease expires, and the message is its head."""
     cuts = 0
     for steps, applied in every_cut():
         for event in ("a", "b"):
@@ -138,7 +138,7 @@ async def test_a_claim_that_stops_anywhere(queue: Queue, client: Client, again: 
         if again:
             held = client.get()
             client.run(client.core.nack(held, 0.0))
-            client.ack(client.get())  # the other group, so that the one given back is first again
+            client.ack(client.get())  # the other group, so that group `g` is first in line again
             client.publish("other", "o")
             client.run(client.core.nack(client.get(), 0.0))
         program = client.core.claim("worker", SHORT, 0)
@@ -173,7 +173,7 @@ async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Queue, cl
 
 @pytest.mark.parametrize("more", [False, True], ids=["last-message", "more-messages"])
 async def test_an_ack_that_stops_anywhere(queue: Queue, client: Client, more: bool) -> None:
-    """Its message is gone for good from the first step on; before it, it comes back when the lease ends."""
+    """After its first step the message never comes back. Before that step, it comes back when the lease expires."""
     cuts = 0
     for steps, applied in every_cut():
         client.publish("g", "done")
@@ -193,7 +193,7 @@ async def test_an_ack_that_stops_anywhere(queue: Queue, client: Client, more: bo
 
 
 async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Queue, client: Client) -> None:
-    """The group must not forget which message is acked when another one comes before it."""
+    """The group must remember which message was acked when a message with a smaller seq comes before it."""
     for steps, applied in [(0, True), (1, False), (1, True), (2, False)]:
         execute: Callable[[Any], Any] = client.executor.execute
         late: Program[Any, Any, int] = client.core.publish("g", "late", 0, None)
@@ -220,7 +220,7 @@ async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Queue, client: Cli
         program = client.core.nack(lease, 0.0) if operation == "nack" else client.core.extend(lease, SHORT)
         assert client.cut(program, 0, applied=applied)
         if operation == "nack" and applied:
-            assert client.get().event == "a"  # at once
+            assert client.get().event == "a"  # without waiting for the lease to expire
             with pytest.raises(LeaseLost):
                 client.ack(lease)
             client.run(client.core.nack(Lease("g", "a", 0, _token(client), 1, begun, begun), 0.0))
@@ -247,7 +247,7 @@ async def test_a_dedup_id_is_free_again_when_the_ack_stopped_half_way(queue: Que
 
 
 async def test_an_emptied_group_takes_the_priority_of_its_next_publish(client: Client) -> None:
-    """Also where the ack that emptied it stopped before it dropped the group."""
+    """Also when the last ack stopped before it dropped the group."""
     client.publish("g", "first")
     assert client.cut(client.core.ack(client.get()), 2, applied=False)
     client.run(client.core.publish("g", "urgent", 4, None))

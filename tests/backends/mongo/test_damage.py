@@ -1,4 +1,4 @@
-"""Documents that somebody has changed or deleted by hand: other groups are served, and errors name the document."""
+"""Documents that were changed or deleted by hand: other groups are served, and errors name the document."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def part(queue: Queue) -> Iterator[Callable[[str], Any]]:
 
 
 def look(transport: Any) -> None:
-    """Whoever looks at a damaged queue sees it."""
+    """Check that inspection works on a damaged queue."""
     transport.inspect.queue()
     transport.inspect.groups()
     transport.inspect.messages("bad")
@@ -67,7 +67,7 @@ def look(transport: Any) -> None:
 @pytest.mark.parametrize(
     "damage", [*GROUPS.values(), *MESSAGES.values()], ids=[*GROUPS, *(f"message {x}" for x in MESSAGES)]
 )
-async def test_what_can_be_told_from_the_messages_is_put_right_and_every_group_is_served(
+async def test_what_can_be_computed_from_the_messages_is_repaired_and_every_group_is_served(
     queue: Queue, part: Any, damage: Damage
 ) -> None:
     for name in ("bad", "x", "bad"):
@@ -88,7 +88,7 @@ async def test_what_can_be_told_from_the_messages_is_put_right_and_every_group_i
 @pytest.mark.parametrize(
     "change", [{"$unset": {"event": ""}}, {"$set": {"event": {"a": 1}}}], ids=["missing", "object"]
 )
-async def test_an_event_that_is_no_text_is_told_with_its_lease(queue: Queue, part: Any, change: Any) -> None:
+async def test_an_event_that_is_not_text_is_an_error_with_its_lease(queue: Queue, part: Any, change: Any) -> None:
     queue.transport.publish("bad", "bad")
     queue.transport.publish("x", "x")
     message(change)(part)
@@ -117,8 +117,8 @@ async def test_a_message_whose_id_is_no_number_is_named_and_its_group_set_aside(
     assert [group for group, _ in await queue.drain()] == ["x"]
 
 
-async def test_a_message_without_a_group_stands_in_nobodys_way(queue: Queue, part: Any) -> None:
-    """Guards against an idle claim that looks at nothing but the message with the smallest seq."""
+async def test_a_message_without_a_group_stops_no_other_group(queue: Queue, part: Any) -> None:
+    """Guards against a claim on an empty line that checks only the message with the smallest seq."""
     for name in ("lost", "bad", "x"):
         queue.transport.publish(name, name)
     part("messages").update_one({"_id": 1}, {"$unset": {"group_id": ""}})
@@ -145,8 +145,8 @@ async def test_a_damaged_document_of_the_queue_is_named_before_anything_is_store
         assert transport.publish("bad", "more") > seqs[-1]
 
 
-async def test_a_migration_gives_a_group_its_priority_back(queue: Queue, part: Any) -> None:
-    """A claim finds such a group only when nothing else is in line."""
+async def test_a_migration_restores_the_priority_of_a_group(queue: Queue, part: Any) -> None:
+    """Until then a claim finds this group only when no other group is in line."""
     url = queue.kit.url(queue.name)
     queue.transport.publish("bad", 1, 3)
     queue.transport.publish("x", 2)
@@ -157,7 +157,7 @@ async def test_a_migration_gives_a_group_its_priority_back(queue: Queue, part: A
     assert queue.transport.claim("w", 30, 3).group_id == "bad"
 
 
-async def test_a_migration_makes_lost_indexes_again(queue: Queue, part: Any) -> None:
+async def test_a_migration_restores_lost_indexes(queue: Queue, part: Any) -> None:
     before = part("messages").index_information()
     part("messages").drop_index("dedup")
     migrate.upgrade(queue.kit.url(queue.name), queue=queue.name)
@@ -165,7 +165,7 @@ async def test_a_migration_makes_lost_indexes_again(queue: Queue, part: Any) -> 
 
 
 async def test_a_lost_index_with_duplicates_names_them_and_what_to_do(queue: Queue, part: Any) -> None:
-    """It was a raw error of the driver."""
+    """Guards against an untranslated driver error."""
     url = queue.kit.url(queue.name)
     for number in range(2):
         queue.transport.publish("bad", number, dedup_id=f"d{number}")
@@ -179,8 +179,8 @@ async def test_a_lost_index_with_duplicates_names_them_and_what_to_do(queue: Que
     assert [event for _, event in await queue.drain()] == [0, 1]
 
 
-async def test_a_counter_behind_its_messages_is_put_right(queue: Queue, part: Any) -> None:
-    """As after a dump whose collections are of different moments."""
+async def test_a_counter_behind_its_messages_is_repaired(queue: Queue, part: Any) -> None:
+    """As after a restore of a dump that read the collections at different times."""
     for number in range(5):
         queue.transport.publish("bad", number)
     part("meta").update_one({"_id": "queue"}, {"$set": {"seq": 1}})
@@ -188,9 +188,7 @@ async def test_a_counter_behind_its_messages_is_put_right(queue: Queue, part: An
     assert part("meta").find_one({"_id": "queue"})["seq"] == 5
 
 
-async def test_a_group_that_somebody_changed_while_it_was_leased_is_finished_all_the_same(
-    queue: Queue, part: Any
-) -> None:
+async def test_a_group_that_was_changed_by_hand_while_leased_can_still_be_finished(queue: Queue, part: Any) -> None:
     for number in range(2):
         queue.transport.publish("bad", number)
     lease = queue.transport.claim("w", 30)

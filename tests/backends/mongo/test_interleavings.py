@@ -1,6 +1,7 @@
-"""Random orders of the steps of several clients on the real server, and the same on the one in memory.
+"""Random orders of the steps of several clients, on a real server and at the same time on the server in memory.
 
-Whatever the real one answers, the other must answer too: so what `test_protocol` finds there holds here.
+Both servers must give the same answers. So the results of `test_protocol`, which uses the server in memory, are also
+valid for real servers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SCRIPTS: list[dict[str, Script]] = [
 
 
 class Walk:
-    """One order of steps. Time goes on in memory as it does on the server: a little with every step."""
+    """One order of steps. On the server in memory, too, a little time passes with every step."""
 
     def __init__(self, executor: MongoExecutor, core: MongoCore) -> None:
         self.real = executor
@@ -90,7 +91,7 @@ class Walk:
 
 
 def comparable(answer: Any, request: Any) -> Any:
-    """Leave out times, what a narrower request does not ask for, and what only a real server has."""
+    """Leave out what may differ: times, and fields that the request does not ask for."""
     if isinstance(answer, list):
         return [comparable(item, request) for item in answer]
     if isinstance(answer, dict):
@@ -102,7 +103,7 @@ def comparable(answer: Any, request: Any) -> Any:
 
 @pytest.fixture
 async def queue(queues: Queues) -> Any:
-    """Places of new groups are no times here, since the server's clock is not that of the one in memory."""
+    """A queue with `head_start=always`. So places of new groups do not depend on the clocks, which differ."""
     return await queues.make(head_start="always")
 
 

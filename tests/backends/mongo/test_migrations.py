@@ -1,4 +1,4 @@
-"""What `fairlane migrate` makes in MongoDB, and what it leaves."""
+"""`fairlane migrate` creates the right collections in MongoDB, repairs lost ones, and a downgrade leaves nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def database(arm: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def place(arm: Any, queues: Queues) -> Iterator[tuple[str, str]]:
-    """The URL of the server, and the name of a queue that is not there."""
+    """The URL of the server, and the name of a queue that does not exist yet."""
     name = queues.fresh_name()
     url = arm[0].url(name)
     yield url, name
@@ -63,10 +63,10 @@ def test_up_down_and_up_again(place: tuple[str, str], database: Any) -> None:
 def test_queues_of_the_suite_are_what_a_migration_makes(
     arm: Any, place: tuple[str, str], database: Any, head_start: Any
 ) -> None:
-    """The kit copies them, since a migration takes the emulator long."""
+    """The kit copies them from one migrated queue, since a migration takes long on the emulator."""
     url, queue = place
     kit = arm[0]
-    kit.create(queue, head_start)  # which may be the first one, and migrated
+    kit.create(queue, head_start)  # the first queue of this kind is migrated
     kit.drop(queue)
     kit.create(queue, head_start)
     copied = {name: database[name].index_information() for name in collections(database, queue)}
@@ -90,7 +90,7 @@ def test_a_second_upgrade_keeps_messages_and_choices(place: tuple[str, str], dat
 
 
 def test_a_lost_counter_is_repaired(place: tuple[str, str], database: Any) -> None:
-    """Should somebody have deleted the queue's document, the next seq is still a new one."""
+    """Guards against a seq that is used again after somebody deleted the queue's document."""
     url, queue = place
     migrate.upgrade(url, queue=queue)
     with fairlane.connect(url, queue) as transport:
@@ -144,16 +144,16 @@ def test_eight_processes_at_once_all_succeed(place: tuple[str, str], database: A
 
 
 def hold(database: Any, queue: str, seconds: float) -> None:
-    """Leave the lock as a migration that was killed leaves it."""
+    """Leave the lock in the database, as a killed migration does."""
     meta = database[f"{queue}_meta"]
     meta.insert_one({"_id": "lock", "holder": "gone"})
     meta.update_one({"_id": "lock"}, [{"$set": {"until": {"$add": ["$$NOW", int(seconds * 1000)]}}}])
 
 
-def test_a_killed_migration_is_not_waited_for_longer_than_its_lock_lasts(
+def test_a_migration_waits_for_a_killed_one_only_until_its_lock_ends(
     place: tuple[str, str], database: Any, caplog: Any
 ) -> None:
-    """And what is waited for is said, once. Guards against a minute of silence."""
+    """It says once what it waits for. Guards against a migration that waits for a minute and prints nothing."""
     url, queue = place
     hold(database, queue, 3)
     migrate.upgrade(url, queue=queue)
@@ -175,7 +175,7 @@ def test_a_lock_that_is_held_too_long_is_named(place: tuple[str, str], database:
 
 
 def test_a_slow_migration_keeps_its_lock_while_it_works(place: tuple[str, str]) -> None:
-    """And one that has lost it stops before it writes a revision."""
+    """A migration that has lost its lock stops before it writes a revision."""
     url, queue = place
     target = MongoTarget(url, Choices(queue))
     with target.lock():
@@ -200,7 +200,7 @@ def test_the_script_for_mongosh_says_what_an_upgrade_does(place: tuple[str, str]
 
 def test_two_queues_never_touch(place: tuple[str, str]) -> None:
     url, queue = place
-    other = f"{queue}_groups"[:31]  # a name that looks like a part of the first one
+    other = f"{queue}_groups"[:31]  # this name looks like a collection of the first queue
     migrate.upgrade(url, queue=queue)
     migrate.upgrade(url, queue=other)
     try:

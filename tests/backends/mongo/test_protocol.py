@@ -1,4 +1,4 @@
-"""Every order of the programs' steps, on a server in memory; `explorer` says what is checked in each state."""
+"""No order of the programs' steps breaks a promise, on a server in memory. `explorer` says what is checked."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ LARGE: dict[str, dict[str, Any]] = {
         "crashes": 0,
     },
 }
-"""Minutes of work: when FAIRLANE_TEST_EXHAUSTIVE is set."""
+"""These take minutes, and run only when FAIRLANE_TEST_EXHAUSTIVE is set."""
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -99,11 +99,11 @@ def test_no_order_of_many_steps_breaks_a_promise(name: str) -> None:
     assert Explorer(**LARGE[name]).run() > 50_000
 
 
-# Each rule of the protocol, left out.
+# The rules of the protocol: each is left out once, to show that it is needed
 
 
 def without(field: str) -> Any:
-    """Drop groups without looking at one of their fields."""
+    """Drop groups without a check of one of their fields."""
 
     def tamper(request: Any, last_answer: Any) -> Any:
         if isinstance(request, Delete) and request.collection == GROUPS:
@@ -114,7 +114,7 @@ def without(field: str) -> Any:
 
 
 def touched_with_the_seq(request: Any, last_answer: Any) -> Any:
-    """Put a group in line with the seq of its message, not with a number drawn for this pass."""
+    """Put a group in line with the seq of its message instead of a new number."""
     if isinstance(request, Update) and request.upsert and last_answer and "group_id" in last_answer:
         assert isinstance(request.update, Mapping)
         return replace(request, update={**request.update, "$set": {"touched": last_answer["_id"]}})
@@ -122,14 +122,14 @@ def touched_with_the_seq(request: Any, last_answer: Any) -> Any:
 
 
 def acked_stays(request: Any, last_answer: Any) -> Any:
-    """Delete the acked message only where it is the head."""
+    """Delete the acked message only if it is the head."""
     if isinstance(request, Delete) and request.collection == MESSAGES and "group_id" in (last_answer or {}):
         return request if last_answer["_id"] == request.filter["_id"] else replace(request, filter={"_id": -1})
     return request
 
 
 def leased_without_token(request: Any, last_answer: Any) -> Any:
-    """Note the leased message although the lease may have run out."""
+    """Write down the leased message although the lease may have expired."""
     if isinstance(request, Update) and isinstance(request.update, dict) and "leased" in request.update.get("$set", {}):
         return replace(request, filter={"_id": request.filter["_id"]})
     return request

@@ -1,4 +1,4 @@
-"""Servers that keep the connection open and say nothing, or are gone: calls end in time, and say what is known."""
+"""Servers that do not answer, or that are gone: calls end in time, and their errors say what is known."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(q
     proxy.close()
     await asyncio.sleep(0)
     with pytest.raises(BackendUnavailable):
-        await silenced.publish("g", 1)  # it may have been under way when the connection broke
+        await silenced.publish("g", 1)  # this request may have been sent before the connection broke
     with at_most(TIMEOUT + SLACK), pytest.raises(BackendUnavailable, match="nothing was changed"):
         await silenced.publish("g", 1)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Queue, proxy: Proxy, moment: Any) -> None:
+async def test_a_lost_answer_is_an_error_that_says_unknown(queue: Queue, proxy: Proxy, moment: Any) -> None:
     broken = await queue.owner.open(queue.name, url=url(proxy), timeout=TIMEOUT)
     await broken.publish("g", 0)
     proxy.break_next(f"{queue.name}_messages".encode(), moment)
@@ -91,7 +91,7 @@ async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Queue, proxy: P
 
 
 async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(queue: Queue, proxy: Proxy) -> None:
-    """pymongo looks at connections that were idle for more than a second."""
+    """pymongo checks connections that were idle for more than a second."""
     idle = await queue.owner.open(queue.name, url=url(proxy), timeout=10)
     await idle.publish("g", 0)
     await asyncio.sleep(1.1)

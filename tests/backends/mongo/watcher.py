@@ -1,4 +1,4 @@
-"""What a watcher knows who sees every step, and what it holds against the promises."""
+"""A watcher of all steps: it remembers what happened, and raises an error when a promise is broken."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fairlane.backends.mongo.wire import GROUPS, LINE, Insert, Update
 from tests.backends.mongo.fake import FakeServer
 
 Path = Any
-"""The steps so far: (the path before, the last step), or None. Put into words only when it is needed."""
+"""The steps so far: (the path before, the last step), or None. They become text only for an error."""
 
 
 @dataclass(frozen=True)
 class Ghost:
-    """What a watcher knows who sees everything."""
+    """What has happened so far. The clients do not see it."""
 
     inserted: tuple[tuple[int, str], ...] = ()  # seq and event
-    published: frozenset[str] = frozenset()  # publish has returned
+    published: frozenset[str] = frozenset()  # their publish has returned
     delivered: tuple[str, ...] = ()  # in the order of their first delivery
-    acked: frozenset[str] = frozenset()  # from the moment that counts
+    acked: frozenset[str] = frozenset()  # from the step that frees the group
     acked_before: tuple[tuple[str, frozenset[str]], ...] = ()  # by client: when its claim took its group
     held: tuple[tuple[str, Claimed], ...] = ()  # by client
 
 
 class Violation(AssertionError):
-    """A promise was broken; the steps that led there are in its text."""
+    """A promise was broken. The text has all steps before it."""
 
 
 def delivered(
@@ -37,7 +37,7 @@ def delivered(
     path: Path,
     before: tuple[tuple[str, str], ...],
 ) -> Ghost:
-    """Check a delivery against the promises."""
+    """Check that a delivery keeps the promises, and note it."""
 
     def broken(what: str) -> Violation:
         return Violation(told(path, f"{name} was given {lease.event}: {what}"))
@@ -61,7 +61,7 @@ def delivered(
 
 
 def watched(ghost: Ghost, name: str, request: Any, answer: Any) -> Ghost:
-    """Note the moments that count: when a claim takes its group, and when an ack or a nack frees one."""
+    """Note the important steps: when a claim takes its group, and when an ack or a nack frees one."""
     if isinstance(request, Insert) and answer is None:
         return replace(ghost, inserted=(*ghost.inserted, (request.document["_id"], request.document["event"])))
     if not isinstance(request, Update) or request.collection != GROUPS or not isinstance(answer, dict):
@@ -79,7 +79,7 @@ def watched(ghost: Ghost, name: str, request: Any, answer: Any) -> Ghost:
 
 
 def told(path: Path, end: str) -> str:
-    """Put the steps into words."""
+    """Return the steps as text."""
     steps = [end]
     while path is not None:
         path, step = path

@@ -1,10 +1,10 @@
-"""What a queue's schema in Postgres consists of, as text that two databases can be compared by."""
+"""Describe a queue's schema in Postgres as text, so that a test can compare two databases."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Each query gives lines. Bodies of functions are left out: their files are what is reviewed.
+# Each query returns lines. The bodies of functions are left out, since their template files are reviewed instead.
 QUERIES = {
     "schema": """
         select format('owner %s, rights %s, comment %s', pg_get_userbyid(nspowner), acl.list,
@@ -29,7 +29,7 @@ QUERIES = {
     "constraints": """
         select format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint
         where connamespace = $ns$ and contype <> 'n'
-        """,  # since PostgreSQL 18 not null is one too
+        """,  # since PostgreSQL 18 a `not null` is a constraint, too
     "indexes": "select indexdef from pg_indexes where schemaname = '$queue$'",
     "sequences": """
         select format('%s %s start %s increment %s cache %s cycle %s', sequencename, data_type, start_value,
@@ -55,7 +55,7 @@ RIGHTS = """
 
 
 def catalogue(connection: Any, queue: str, roles: dict[str, str] | None = None) -> str:
-    """Describe a queue. Its name and the names of `roles` are replaced by what they stand for."""
+    """Describe a queue. Placeholders replace the queue's name and the names of `roles`."""
     connection.execute(RIGHTS)
     found = connection.execute("select oid from pg_namespace where nspname = %s", (queue,)).fetchone()
     if found is None:

@@ -1,4 +1,4 @@
-"""Databases and roles of a test's own, on the Postgres server of the suite."""
+"""Databases and roles for one test, on the Postgres server of the test suite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Database:
         self.roles = {role: f"{name}_{role}" for role in ROLES}
 
     def url(self, role: str | None = None) -> str:
-        """The URL of a role, of the superuser without one. The password needs percent-encoding."""
+        """The URL of a role; without a role, of the superuser. The passwords need percent-encoding."""
         netloc = self._url.netloc
         if role is not None:
             netloc = f"{self.roles[role]}:p%25%40%2Fss@{netloc.rpartition('@')[2]}"

@@ -1,4 +1,4 @@
-"""A relay between client and server that can fall silent: it keeps every connection open and passes nothing on."""
+"""A relay between client and server. When silent, it keeps every connection open and passes nothing on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Relay:
-    """Relays to the server at a URL. New connections are accepted also while it is silent."""
+    """Relays to the server at a URL. It also accepts new connections while it is silent."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -30,7 +30,7 @@ class Relay:
         self._speaks.clear()
 
     def speak(self) -> None:
-        """Relay again; what clients said meanwhile arrives now."""
+        """Relay again; the server now gets what clients sent meanwhile."""
         self._speaks.set()
 
     def _accept(self) -> None:

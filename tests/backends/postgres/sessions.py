@@ -1,4 +1,4 @@
-"""Sessions of a queue's database that take named steps, so that a test can put them in any order."""
+"""Database sessions that take single steps on a queue, so that a test can run the steps in any order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 PATIENCE = 20.0
-"""Seconds after which a step that should have happened is a failure."""
+"""Seconds after which a step that has not happened yet fails the test."""
 
 
 class Lane:
-    """A queue, and the sessions that a test opened on its database. `@` in a statement stands for its schema."""
+    """A queue, and the sessions that a test opened on its database. `@` in a statement means the queue's schema."""
 
     def __init__(self, url: str, queue: str) -> None:
         self.url = url
@@ -30,7 +30,7 @@ class Lane:
         return made
 
     def rows(self, statement: str, *arguments: Any) -> list[Any]:
-        """Look at something, in a transaction of its own."""
+        """Run a statement in its own transaction, and return the rows."""
         return self.watcher.rows(statement, *arguments)
 
     def one(self, statement: str, *arguments: Any) -> Any:
@@ -50,7 +50,7 @@ class Lane:
 
 
 class Session:
-    """One connection with a thread of its own. Outside `transaction` every call is a transaction of its own."""
+    """One connection with its own thread. Outside of `transaction`, each call is one transaction."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -71,7 +71,7 @@ class Session:
 
     @contextmanager
     def transaction(self, *, isolation: str = "read committed") -> Iterator[None]:
-        """Open a transaction; the test ends it with `commit` or `rollback`, at the end of the block it is committed."""
+        """Open a transaction. A test may end it by `commit` or `rollback`; else the end of the block commits."""
         self.rows(f"begin isolation level {isolation}")
         try:
             yield
@@ -90,13 +90,13 @@ class Session:
     def rollback(self) -> None:
         self.rows("rollback")
 
-    # The operations.
+    # The operations
 
     def publish(self, group_id: str, event: str = "1", priority: int = 0, dedup_id: str | None = None) -> int:
         return int(self.one("select @.publish(%s, %s, %s, %s)", group_id, event, priority, dedup_id))
 
     def claim(self, min_priority: int = 0, visibility: float = 60.0) -> Any:
-        """Return the lease's row, None if there is none."""
+        """Return the row of the lease, or None if there is no lease."""
         rows = self.rows("select * from @.claim('worker', %s, %s)", visibility, min_priority)
         return rows[0] if rows else None
 
@@ -109,14 +109,14 @@ class Session:
     def extend(self, lease: Any, visibility: float = 60.0) -> Any:
         return self.one("select @.extend(%s, %s, %s)", lease.group_id, lease.token, visibility)
 
-    # Steps that may have to wait for another session.
+    # Steps that may have to wait for another session
 
     def start(self, method: Any, *arguments: Any, **named: Any) -> Future[Any]:
-        """Begin a call of this session without waiting for its end."""
+        """Begin a call of this session, and do not wait for its end."""
         return self._thread.submit(method, *arguments, **named)
 
     def blocked(self, method: Any, *arguments: Any, **named: Any) -> Future[Any]:
-        """Begin a call, and wait until the server says that it waits for a lock."""
+        """Begin a call, and return when the server says that the call waits for a lock."""
         call = self.start(method, *arguments, **named)
         pid, end = self.connection.info.backend_pid, time.monotonic() + PATIENCE
         while self._lane.one("select wait_event_type from pg_stat_activity where pid = %s", pid) != "Lock":
@@ -132,5 +132,5 @@ class Session:
 
 
 def expire(lane: Lane, lease: Any) -> None:
-    """Let a lease run out now."""
+    """Let a lease expire now."""
     lane.rows("update @.groups set ready_at = clock_timestamp() where group_id = %s", lease.group_id)

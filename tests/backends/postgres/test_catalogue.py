@@ -1,4 +1,4 @@
-"""What a migration leaves in a Postgres database."""
+"""A migration leaves exactly the golden schema in a Postgres database, and a downgrade leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many sessions at once, without an order."""
+"""Many sessions at the same time, in any order: no claim finds nothing, and no message is lost or reordered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 3.0
 
 
 def test_with_as_many_groups_as_claimers_none_ever_finds_nothing(lane: Lane) -> None:
-    """Each holds one group at most, so one is always left. The loop runs in the server, where it is fastest."""
+    """Each claimer holds one group at most, so one group is always free. The loop runs in the server, to be fast."""
     for number in range(CLAIMERS):
         lane.watcher.publish(f"g{number}")
     end = time.monotonic() + SECONDS
@@ -67,7 +67,8 @@ def test_nothing_is_lost_doubled_or_reordered_while_groups_drain_and_publishers_
                     dedup_id = f"d{rnd.randrange(10)}" if rnd.random() < 0.1 else None
                     seqs.append(session.publish(f"g{group}", json.dumps([number, count]), rnd.randrange(5), dedup_id))
                     time.sleep(rnd.choice((0, 0, rnd.random() * 0.05)))
-            except psycopg.errors.DeadlockDetected:  # two that wait for each other's new group and dedup id
+            # two publishers wait for each other: for a new group, and for a dedup id
+            except psycopg.errors.DeadlockDetected:
                 session.rollback()
                 continue
             if rnd.random() < 0.2:
@@ -98,10 +99,10 @@ def test_nothing_is_lost_doubled_or_reordered_while_groups_drain_and_publishers_
                 elif step == "ack":
                     time.sleep(rnd.choice((0, 0, rnd.random() * 0.02)))
                     with session.transaction():
-                        session.ack(lease)  # the row's lock puts the entries of one group in order
+                        session.ack(lease)  # its row lock makes the entries of one group follow each other
                         finished[lease.group_id].append((lease.seq, *lease.event))
             except psycopg.Error as error:
-                assert error.sqlstate == "QF001"  # noqa: PT017 - any other fails the test
+                assert error.sqlstate == "QF001"  # noqa: PT017 - any other error fails the test
                 counts["lost"] += 1
         return counts
 

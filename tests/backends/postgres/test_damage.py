@@ -1,4 +1,4 @@
-"""Rows that somebody deleted by hand: other groups are served, and a migration puts the rows back."""
+"""Rows that were deleted by hand: other groups are served, and a migration restores the rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.harness import held
 
 
 @pytest.mark.parametrize("tables", [("groups",), ("group_ids",), ("groups", "group_ids")], ids=" and ".join)
-def test_a_migration_puts_back_the_rows_of_a_group(lane: Lane, tables: tuple[str, ...]) -> None:
-    """Else its messages would wait for ever, or it would get a second row, and be served twice at once."""
+def test_a_migration_restores_the_rows_of_a_group(lane: Lane, tables: tuple[str, ...]) -> None:
+    """Guards against messages that wait for ever, and against a second row, by which a group has two leases at once."""
     session = lane.session()
     for group_id in ("bad", "good"):
         for event in "12":
@@ -33,7 +33,7 @@ def test_a_migration_puts_back_the_rows_of_a_group(lane: Lane, tables: tuple[str
     assert (lane.groups, lane.messages, lane.one("select count(*) from @.group_ids")) == (set(), 0, 0)
 
 
-def test_a_group_without_its_row_is_one_typed_error_that_names_the_remedy(lane: Lane) -> None:
+def test_a_group_without_its_row_is_one_typed_error_that_says_what_to_do(lane: Lane) -> None:
     with fairlane.connect(lane.url, lane.queue) as queue:
         queue.publish("bad", 1)
         queue.publish("good", 1)

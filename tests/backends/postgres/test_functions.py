@@ -1,4 +1,4 @@
-"""The functions one by one: their headers, their bodies, their plans, their arguments."""
+"""Each function alone: its header, body, plans and arguments are as they should be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.templates import bundle_root
 from tests.backends.postgres.sessions import Lane
 
 SHOWN = ("group_content", "groups_in_line", "queue_content", "peek")
-"""What operators look with."""
+"""Functions and views for operators."""
 
 WITHOUT_ERRORS = ("revision", "sequence_lag", "reset_line", "look_ahead", *SHOWN)
 FUNCTIONS = ("check_sequence", "publish", "drop_empty", "claim", "ack", "nack", "extend", *WITHOUT_ERRORS)
@@ -21,7 +21,7 @@ VIEWS = ("queue_status", "group_status", "message_status")
 
 
 def header(path: str) -> dict[str, str]:
-    """Return the entries of a file's header: its indented lines, `name  text`, without their continuations."""
+    """Return the entries `name  text` of a file's header, without their continuation lines."""
     entries = {}
     for line in (bundle_root() / "procedures/postgres" / path).read_text().splitlines():
         if not line.startswith("--"):
@@ -54,7 +54,7 @@ def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_e
 def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_a_client_reads(
     operation: Operation,
 ) -> None:
-    """Guards against a header, a statement and a client that tell different things."""
+    """Guards against a header, a statement and a client that do not agree."""
     sent = statements("q")[operation]
     said = [name for name in header(f"calls/{operation.name}.sql.j2") if name.startswith("p_")]
     assert said == list(dict.fromkeys(re.findall(r"%\((\w+)\)s", sent)))
@@ -87,7 +87,7 @@ def test_plpgsql_check_finds_nothing(lane: Lane, name: str) -> None:
             raise
         pytest.skip("the server has no plpgsql_check")
     except psycopg.errors.UniqueViolation:
-        pass  # another test process makes it at the same time
+        pass  # another test process creates it at the same time
     findings = lane.rows(
         "select c.* from pg_proc as p, lateral plpgsql_check_function(p.oid, extra_warnings => true,"
         " performance_warnings => true, security_warnings => true) as c"
@@ -148,13 +148,13 @@ def test_plans_made_on_empty_tables_use_the_floors_own_index_when_the_tables_are
         assert not re.search(r"Seq Scan on (?!message_seq|pg_)|Bitmap|Sort|Hash|Merge", "\n".join(plans))
 
 
-def test_a_claim_reads_few_pages_whatever_the_floor_has_below_it(lane: Lane) -> None:
+def test_a_claim_reads_few_pages_however_many_groups_are_below_its_floor(lane: Lane) -> None:
     lane.rows("insert into @.messages select 'low ' || n, n, '1', null, now() from generate_series(1, 20000) as n")
     lane.rows("insert into @.groups select 'low ' || n, 0, 0, 'epoch' from generate_series(1, 20000) as n")
     session = lane.session()
     session.publish("high", priority=3)
     for floor in (0, 3):
-        session.nack(session.claim(floor))  # whatever is read once for a session
+        session.nack(session.claim(floor))  # the first call also reads what a session reads only once
         taken = []
         for _ in range(4):
             explained = "explain (analyze, buffers, format json) select * from @.claim('worker', 60, %s)"
@@ -207,7 +207,7 @@ def test_bad_arguments_are_refused_with_their_rule(lane: Lane, call: str) -> Non
 
 
 @pytest.mark.parametrize("call", ["ack('g', null)", "ack(null, null)", "nack('g', null)", "extend('g', null, 1)"])
-def test_no_token_holds_nothing_not_even_a_group_that_has_none(lane: Lane, call: str) -> None:
+def test_a_null_token_is_never_a_lease_even_where_the_group_has_none(lane: Lane, call: str) -> None:
     lane.watcher.publish("g")
     with pytest.raises(psycopg.Error) as caught:
         lane.rows(f"select @.{call}")
@@ -229,7 +229,7 @@ def test_the_smallest_visibility_is_rounded_up_and_the_longest_taken(lane: Lane)
 @pytest.mark.parametrize("lane", ["86400", "always"], indirect=True)
 @pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/St_Johns", "Europe/Berlin"])
 def test_no_time_depends_on_the_time_zone_of_the_session(lane: Lane, zone: str) -> None:
-    """365 days always cross a change to or from summer time somewhere; a day of such a zone is not 24 hours long."""
+    """Within 365 days some time zones change to or from summer time, and such a day is not 24 hours long."""
     session = lane.session()
     session.rows(f"set time zone '{zone}'")
     session.publish("new")
@@ -257,7 +257,7 @@ def test_an_event_is_kept_to_the_letter(lane: Lane) -> None:
     assert number == "123456789012345678901234567890.50"
 
 
-def test_a_function_finds_nothing_of_a_caller_who_puts_other_objects_in_front(lane: Lane) -> None:
+def test_a_function_ignores_objects_that_a_caller_puts_into_the_search_path(lane: Lane) -> None:
     session = lane.session()
     session.rows("create temp table groups (group_id text)")
     session.rows("create temp table messages (group_id text)")

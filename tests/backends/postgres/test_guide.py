@@ -1,4 +1,4 @@
-"""What docs/guide/dba-postgres.md tells beside its sessions, which `tests/docs` runs."""
+"""What docs/guide/dba-postgres.md says outside of its shell sessions is true; `tests/docs` runs the sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OBJECTS = """
 """
 
 
-def test_what_is_created_is_listed() -> None:
+def test_the_guide_lists_all_that_a_migration_creates() -> None:
     with fresh_database() as database:
         migrate.upgrade(database.url(), queue="orders")
         with database.connect() as connection:
@@ -27,7 +27,7 @@ def test_what_is_created_is_listed() -> None:
 
 
 def test_alembic_makes_a_queue_with_the_same_roles() -> None:
-    """Guards against a line without the roles that the lines above it give: the queue of the page's session is made."""
+    """Guards against an `alembic` line that leaves out roles which the lines above it name."""
     shown = re.search(r"^\$ (alembic .*?upgrade head)$", GUIDE, re.DOTALL | re.MULTILINE)
     assert shown is not None
     with fresh_database() as database:

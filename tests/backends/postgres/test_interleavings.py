@@ -1,4 +1,7 @@
-"""What several sessions do at once, step by step. None sleeps: they wait for what the server says of each other."""
+"""Several sessions work at the same time, and their steps come in a fixed order.
+
+No test sleeps: it waits until the server says that one session waits for another.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +66,14 @@ def test_claim_passes_over_groups_with_open_publishers_and_finds_the_one_behind_
     for _ in range(20):
         worker.ack(worker.claim())
     worker.publish("full")
-    worker.nack(worker.claim())  # now served, so it stands behind all of them
+    worker.nack(worker.claim())  # now the group was served, so its place is behind all the empty ones
     assert worker.claim().group_id == "full"
     assert worker.claim() is None
     publisher.commit()
     assert {worker.claim().event for _ in range(20)} == {"late"}
 
 
-def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane) -> None:
+def test_a_claim_that_passed_over_a_group_blocks_no_publisher(lane: Lane) -> None:
     publisher, other, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g")
     publisher.begin()
@@ -84,7 +87,7 @@ def test_a_claim_that_passed_over_a_group_holds_up_no_publisher(lane: Lane) -> N
 
 
 def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_committed_into_it(lane: Lane) -> None:
-    """Others pass over whatever it has locked."""
+    """Other claims pass over each row that the open claim has locked."""
     publisher, other, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g")
     publisher.begin()
@@ -190,7 +193,7 @@ def test_ack_sees_a_message_that_was_committed_between_its_looks(lane: Lane) -> 
     publisher, worker, holder = lane.session(), lane.session(), lane.session()
     worker.publish("g")
     lease = worker.claim()
-    # the ack stops at its fence, with a snapshot in which the group has nothing else
+    # the ack waits where it checks the token; in its snapshot the group has no other message
     holder.begin()
     holder.extend(lease)
     ack = worker.blocked(worker.ack, lease)
@@ -218,7 +221,7 @@ def test_a_publish_into_an_empty_group_gives_it_its_own_priority_and_place(lane:
     assert lane.one("select priority from @.groups where group_id = 'g'") == 3
 
 
-def test_a_publisher_waits_for_the_one_who_fixes_the_priority_of_an_empty_group(lane: Lane) -> None:
+def test_a_publisher_waits_for_the_one_that_fixes_the_priority_of_an_empty_group(lane: Lane) -> None:
     keeper, first, second, worker = (lane.session() for _ in range(4))
     worker.publish("g")
     keeper.begin()
@@ -250,7 +253,7 @@ def test_a_second_publisher_leaves_the_priority_that_the_first_fixed(lane: Lane)
 
 
 def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_group(lane: Lane) -> None:
-    """Its lock on the empty group would make every claim pass the group over until it ends."""
+    """Guards against a lock of the open publisher on the empty group: each claim would pass the group over."""
     first, second, worker = lane.session(), lane.session(), lane.session()
     worker.publish("g", '"old"', 1)
     second.begin()
@@ -267,7 +270,7 @@ def test_an_open_publisher_hides_nothing_that_another_commits_into_an_empty_grou
 
 
 def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_nothing_of_it(lane: Lane) -> None:
-    """It found the group empty, and alone in it got the lock; but the first has committed a message meanwhile."""
+    """The second publisher found the group empty and waited. Meanwhile the first has committed a message."""
     keeper, first, second, worker = (lane.session() for _ in range(4))
     worker.publish("g", '"old"')
     keeper.begin()
@@ -285,7 +288,7 @@ def test_an_open_publisher_that_waited_for_the_first_of_an_empty_group_hides_not
 
 
 def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane) -> None:
-    """Whatever others have open there: publishers before and after the group drained, a worker."""
+    """Open transactions do not matter: of publishers before and after the group was drained, and of a worker."""
     keeper, first, other, worker = (lane.session() for _ in range(4))
     worker.publish("g", '"old"')
     keeper.begin()
@@ -293,7 +296,7 @@ def test_a_publish_into_a_group_that_has_messages_never_waits(lane: Lane) -> Non
     worker.ack(worker.claim())
     first.begin()
     first.publish("g", '"first"')
-    keeper.commit()  # now it has a message again
+    keeper.commit()  # now the group has a message again
     for session in (other, keeper):
         session.rows("set lock_timeout = '3s'")
     other.publish("g", '"other"')
@@ -316,7 +319,7 @@ def test_the_first_publishers_of_a_new_group_wait_for_each_other(lane: Lane, end
     assert lane.messages == (2 if end == "commit" else 1)
 
 
-# Who never waits
+# Sessions that never wait
 
 
 def test_publishers_into_one_group_do_not_wait_for_each_other(lane: Lane) -> None:
@@ -462,7 +465,7 @@ def test_one_of_two_acks_of_a_lease_wins(lane: Lane) -> None:
     assert caught.value.sqlstate == LEASE_LOST
 
 
-def test_a_token_of_the_group_before_it_was_dropped_and_made_anew_is_worth_nothing(lane: Lane) -> None:
+def test_a_token_is_lost_when_its_group_was_dropped_and_made_again(lane: Lane) -> None:
     worker = lane.session()
     worker.publish("g")
     lease = worker.claim()
@@ -598,7 +601,7 @@ def test_a_leased_message_deleted_by_hand_does_not_block_its_group(lane: Lane) -
 
 @pytest.mark.parametrize("step", ["ack", "nack", "extend"])
 def test_a_lease_that_is_extended_at_the_same_moment_is_not_lost(lane: Lane, step: str) -> None:
-    """The other call waits for the row, which has moved when it gets it."""
+    """The other call waits for the row. When it gets the row, the extend has already changed its place."""
     heart, worker = lane.session(), lane.session()
     worker.publish("g")
     lease = worker.claim()

@@ -1,4 +1,4 @@
-"""Where the line begins: it moves beyond what is finished, and hides nothing, whoever commits late."""
+"""The beginning of the line moves beyond finished work, and hides no group, even if a transaction commits late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def look(session: Session, times: int = 1) -> None:
 
 
 def settled(lane: Lane) -> int:
-    """Return up to which number the line knows that messages are committed or never will be."""
+    """Return the settled number: each message up to it is committed, or never will be."""
     return int(lane.one("select settled from @.line order by id desc limit 1"))
 
 
@@ -57,7 +57,7 @@ def test_the_line_never_begins_after_a_group_that_waits(lane: Lane, priority: in
 
 
 def test_a_publisher_that_commits_late_is_not_passed_over(lane: Lane) -> None:
-    """It took its place before the looks, which see nothing of it."""
+    """The publisher took its place before the looks, but they cannot see it yet."""
     late, other = lane.session(), lane.session()
     late.begin()
     late.publish("late")
@@ -81,11 +81,11 @@ def test_a_publisher_that_begins_during_the_looks_and_commits_late_is_not_passed
 
 
 def test_a_number_that_is_drawn_in_the_middle_of_a_look_is_not_settled(lane: Lane) -> None:
-    """Its publisher is not among those that the look has noted, so the last number must be older than that note."""
+    """The look has noted the open publishers before this one began. So it must read the last number before that."""
     late, other, looker, gate = (lane.session() for _ in range(4))
     other.publish("g", '"first"')
     with gate.transaction():
-        gate.rows("lock table @.line in share mode")  # the look stops where it writes
+        gate.rows("lock table @.line in share mode")  # the look waits here when it wants to write
         call = looker.blocked(look, looker)
         late.begin()
         late.publish("g", '"late"')
@@ -102,7 +102,7 @@ def test_a_number_that_is_drawn_in_the_middle_of_a_look_is_not_settled(lane: Lan
 
 @pytest.mark.parametrize("ends", ["before the restart", "after it"])
 def test_a_prepared_transaction_is_not_passed_over_after_a_restart(servers: Callable[..., Server], ends: str) -> None:
-    """The server knows it by another name then."""
+    """After a restart the server lists the prepared transaction under another id."""
     server = servers("postgres", "-c", "max_prepared_transactions=1")
     queue = f"t{secrets.token_hex(6)}"
     migrate.upgrade(server.url, queue=queue)
@@ -128,8 +128,8 @@ def test_a_prepared_transaction_is_not_passed_over_after_a_restart(servers: Call
     after.close()
 
 
-def test_a_vacuum_does_not_keep_the_line_back(lane: Lane) -> None:
-    """Behind an old snapshot it has much to read, and begins again and again."""
+def test_a_vacuum_does_not_stop_the_line(lane: Lane) -> None:
+    """Behind an old snapshot a vacuum has much to read, and a new one begins again and again."""
     vacuum, session = lane.session(), lane.session()
     with vacuum.transaction():
         vacuum.rows("lock table @.groups in share update exclusive mode")
@@ -140,7 +140,7 @@ def test_a_vacuum_does_not_keep_the_line_back(lane: Lane) -> None:
 
 @pytest.mark.parametrize("how", ["transaction", "savepoint"])
 def test_a_claim_that_is_rolled_back_leaves_its_group_in_line(lane: Lane, how: str) -> None:
-    """Also when the claim itself has looked ahead, with the group out of its way."""
+    """Also when the claim itself has looked ahead while it had moved the group away."""
     worker, other = lane.session(), lane.session()
     worker.publish("g")
     look(worker, 2)
@@ -169,7 +169,7 @@ def test_an_ack_that_is_rolled_back_leaves_its_group_in_line(lane: Lane) -> None
     assert other.claim().attempts == 2
 
 
-def test_of_two_that_look_at_once_one_does(lane: Lane) -> None:
+def test_of_two_looks_at_the_same_time_only_one_is_made(lane: Lane) -> None:
     first, second = lane.session(), lane.session()
     churn(first)
     before = lane.one("select max(id) from @.line")
@@ -182,8 +182,8 @@ def test_of_two_that_look_at_once_one_does(lane: Lane) -> None:
     assert lane.one("select max(id) from @.line") == before + 2
 
 
-def test_a_long_reader_of_the_tables_does_not_keep_the_line_back(lane: Lane) -> None:
-    """A dump holds locks on everything, and is the usual reason for an old snapshot."""
+def test_a_long_reader_of_the_tables_does_not_stop_the_line(lane: Lane) -> None:
+    """A dump locks all tables, and is the usual reason for an old snapshot."""
     reader, session = lane.session(), lane.session()
     with reader.transaction(isolation="repeatable read"):
         reader.rows("select 1 from @.groups, @.messages, @.message_seq")
@@ -194,7 +194,7 @@ def test_a_long_reader_of_the_tables_does_not_keep_the_line_back(lane: Lane) -> 
 
 @pytest.mark.parametrize("step", ["publish", "ack", "nack", "extend"])
 def test_nothing_is_placed_before_the_bound_when_the_clock_was_set_back(lane: Lane, step: str) -> None:
-    """Nobody looks there any more. The server's clock stands an hour before the bound; the head start is a second."""
+    """No claim looks before the bound. Here the server's clock is an hour before it, and the head start is 1 second."""
     session = lane.session()
     session.publish("g")
     session.publish("g")
@@ -240,7 +240,7 @@ def test_what_was_put_into_the_line_by_hand_is_found_after_a_reset_or_a_migratio
     assert session.claim().group_id == "g"
 
 
-def test_a_migration_does_not_wait_for_somebody_who_looks_ahead(lane: Lane) -> None:
+def test_a_migration_does_not_wait_for_a_session_that_looks_ahead(lane: Lane) -> None:
     session = lane.session()
     session.publish("g")
     with session.transaction():
@@ -249,7 +249,7 @@ def test_a_migration_does_not_wait_for_somebody_who_looks_ahead(lane: Lane) -> N
 
 
 def test_a_message_with_a_smaller_number_that_is_committed_late_comes_before_later_ones(lane: Lane) -> None:
-    """The head is looked for from the last one on, but never beyond what is settled."""
+    """The search for the head begins at the last head, but never after the settled number."""
     slow, fast = lane.session(), lane.session()
     fast.publish("g", '"first"')
     slow.begin()
@@ -303,7 +303,7 @@ def buffers(session: Session, call: str, *arguments: object) -> int:
 
 
 def cycles(session: Session, names: int, times: int) -> None:
-    """Publish into so many groups in turn, and after each publish claim and ack what comes first."""
+    """Publish into `names` groups in turn; after each publish, claim and ack the first message in line."""
     session.rows(f"""
         do $$
         declare v_lease record;
@@ -321,8 +321,8 @@ def cycles(session: Session, names: int, times: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["drained", "backlog"])
-def test_claims_do_not_get_dearer_behind_an_old_snapshot(lane: Lane, kind: str) -> None:
-    """Vacuum can remove nothing meanwhile, and claims would walk over all that is finished."""
+def test_claims_cost_no_more_behind_an_old_snapshot(lane: Lane, kind: str) -> None:
+    """Vacuum can remove nothing meanwhile. Guards against claims that read all finished entries."""
     session, reader = lane.session(), lane.session()
     if kind == "backlog":
         for number in range(200):
@@ -338,8 +338,8 @@ def test_claims_do_not_get_dearer_behind_an_old_snapshot(lane: Lane, kind: str) 
         assert buffers(session, "claim('w', 60)") < 150
 
 
-def test_no_operation_on_a_hot_group_gets_dearer_behind_an_old_snapshot(lane: Lane) -> None:
-    """Each publish, claim and ack of it leaves a version of its row behind, and all of them have the same group id."""
+def test_no_operation_on_a_hot_group_costs_more_behind_an_old_snapshot(lane: Lane) -> None:
+    """Each publish, claim and ack leaves an old version of the group's row, and all versions have the same group id."""
     session, reader = lane.session(), lane.session()
     session.publish("g0")
     with reader.transaction(isolation="repeatable read"):

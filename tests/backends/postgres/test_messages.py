@@ -1,4 +1,4 @@
-"""One line for each cause, which names what is missing or in the way."""
+"""For each cause the error is one line that names the missing or disturbing thing."""
 
 from __future__ import annotations
 

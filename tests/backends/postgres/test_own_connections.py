@@ -1,4 +1,4 @@
-"""Connections that a transport opens itself: shared by threads and event loops, replaced when they are of no use."""
+"""A transport's own connections: threads and event loops share them, and broken ones are replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.backends("postgres"), pytest.mark.promise(1, 9)]
 
 
 def named(queue: Queue, **settings: str) -> str:
-    """The URL of sessions that the server knows by the queue's name, with settings of their own."""
+    """A URL whose sessions have the queue's name as application name, with these settings."""
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     return f"{queue.kit.url(queue.name)}?application_name={queue.name}&options={quote(options)}"
 
@@ -44,10 +44,10 @@ def end_sessions(queue: Queue) -> None:
 
 @pytest.mark.parametrize("kind", ["own", "pool"])
 @pytest.mark.parametrize("how", ["ended by an administrator", "idle for too long"])
-async def test_what_the_server_closed_while_it_was_idle_is_replaced_without_an_error(
+async def test_a_connection_closed_while_idle_is_replaced_without_an_error(
     queue: Queue, queues: Queues, kind: str, how: str
 ) -> None:
-    """Guards against an error in the first call after each pause."""
+    """Guards against an error in the first call after each pause of a worker."""
     settings = {"idle_session_timeout": "200ms"} if how == "idle for too long" else {}
     if kind == "own":
         mine = await queues.open(queue.name, url=named(queue, **settings))
@@ -76,7 +76,7 @@ async def test_a_stricter_default_isolation_does_not_matter(queue: Queue, queues
 
 
 async def test_statements_are_prepared_under_names_that_no_other_client_has(queue: Queue, queues: Queues) -> None:
-    """Guards against a direct connection that is taken for a pooler's, and against psycopg's own names."""
+    """Guards against a direct connection that is mistaken for a pooler, and against the names that psycopg gives."""
     names = []
     for _ in range(2):
         mine = await queues.open(queue.name, max_connections=1)
@@ -92,7 +92,7 @@ async def test_statements_are_prepared_under_names_that_no_other_client_has(queu
 
 @pytest.fixture
 async def alone(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[], int]]:
-    """Watches that no connection is used by two calls at once; tells how many were in use at the same time."""
+    """Check that no two calls use a connection at once. The function returns the most connections in use at once."""
     in_use: set[int] = set()
     most = 0
     doubles = []
@@ -126,10 +126,10 @@ async def alone(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     assert not doubles
 
 
-async def test_a_crowd_shares_few_connections_while_they_break_and_calls_are_given_up(
+async def test_many_callers_share_few_connections_while_these_break_and_calls_are_cancelled(
     queue: Queue, queues: Queues, alone: Callable[[], int]
 ) -> None:
-    """Guards against a connection that two calls use, one that is lost, and a caller whom nobody wakes."""
+    """Guards against a connection that two calls use, a lost connection, and a caller that waits for ever."""
     crowd = await queues.open(queue.name, url=named(queue), max_connections=3, timeout=10)
     accepted: list[tuple[int, int]] = []
     end = time.monotonic() + 6
@@ -157,7 +157,7 @@ async def test_a_crowd_shares_few_connections_while_they_break_and_calls_are_giv
             await asyncio.to_thread(end_sessions, queue)
 
     await asyncio.wait_for(asyncio.gather(*(publisher(n) for n in range(12)), impatient(), breaker()), 30)
-    assert alone() <= 3 + 1  # one that was given up may still be in its last call
+    assert alone() <= 3 + 1  # a connection that was thrown away may still be in its last call
     assert len(sessions(queue)) <= 3
     stored = [(int(group[1:]), event) for group, event in await queue.drain()]
     assert set(accepted) <= set(stored)
@@ -169,7 +169,7 @@ async def test_a_crowd_shares_few_connections_while_they_break_and_calls_are_giv
 async def test_event_loops_in_parallel_threads_share_one_transport(
     queue: Queue, queues: Queues, alone: Callable[[], int]
 ) -> None:
-    """Guards against a call of one loop that waits for a connection which another loop gives back."""
+    """Guards against a call that is not woken when another event loop gives a connection back."""
     shared = await queues.open(queue.name, max_connections=2, timeout=10)
     failures: list[BaseException] = []
 
@@ -195,10 +195,10 @@ async def test_event_loops_in_parallel_threads_share_one_transport(
 
 
 @pytest.mark.twins("async")
-async def test_a_loop_that_ends_while_its_call_waits_keeps_nothing_from_the_others(
+async def test_a_loop_that_ends_while_its_call_waits_blocks_no_other_loop(
     queue: Queue, queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop was the one that opened a connection, for which calls of another loop wait too."""
+    """The loop was opening a connection, and calls of another loop wait for that connection."""
     shared = await queues.open(queue.name, max_connections=1, timeout=10)
     source = shared.transport._executor._source
     source._pool.drop(source._pool.take())

@@ -1,7 +1,7 @@
-"""The pool on its own: every state of a connection, an attempt and a waiter, and every way out of each.
+"""The pool alone, through random histories: it goes through all states of connections, attempts and waiters.
 
-Connections, attempts and event loops are made up here, since a server cannot be made to go through all of their
-histories; `test_vanishing.py` has the same faults with a server.
+Connections, attempts and event loops are simple stand-ins here, since a real server cannot be led through all of these
+histories. `test_vanishing.py` has the same faults with a real server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST = 2
 
 
 class Clock:
-    """Stands for the module `time`."""
+    """Replaces the module `time`."""
 
     now = 1000.0
 
@@ -52,7 +52,7 @@ class Loop:
 
 
 class Connection:
-    """What the pool sees of a connection."""
+    """A connection, as far as the pool uses it."""
 
     def __init__(self, finished: list[int], number: int) -> None:
         self.deadline = float("inf")
@@ -79,7 +79,7 @@ class Call(Waiter[Any]):
 
 
 class Try(Attempt[Any]):
-    """An attempt; the machine decides what becomes of it."""
+    """An attempt to open a connection; the state machine decides how it ends."""
 
     going = False
     refused: BaseException | None = None
@@ -93,7 +93,7 @@ class Try(Attempt[Any]):
         return self.going
 
     def stop(self) -> None:
-        """It goes on all the same, as a thread does."""
+        """Do nothing: the attempt goes on, as a thread does."""
 
     def end(self, connection: Any = None, error: BaseException | None = None) -> None:
         self.connection, self.error = connection, error
@@ -126,7 +126,7 @@ class World:
         return Connection(self.finished, self.numbers)
 
     def look(self, waiter: Call) -> None:
-        """A waiter looks: with an outcome it ends its waiting, without one it sees to an attempt."""
+        """Let a waiter look. With an outcome it stops waiting; without one it makes sure that an attempt runs."""
         if not waiter.has_outcome and self.clock.now < waiter.deadline:
             self.pool.settle(waiter)
         elif waiter.has_outcome or self.clock.now >= waiter.deadline:
@@ -177,7 +177,7 @@ class Histories(RuleBasedStateMachine):
         self.at: int | None = None
 
     def do(self, operation: Callable[[], object]) -> bool:
-        """Do something, perhaps with an exception out of a signal handler in the middle; False if so."""
+        """Do something. Return False if an exception from a signal handler came in the middle."""
         at, self.at = self.at, None
         if at is None:
             operation()
@@ -211,7 +211,7 @@ class Histories(RuleBasedStateMachine):
         if waiter.loop is not None and not waiter.loop.is_running():
             return
         if not self.do(lambda: self.world.pool.settle(waiter)):
-            self.a_waiter_is_given_up(waiter)  # what `_waited` does
+            self.a_waiter_is_given_up(waiter)  # as `_waited` does
         else:
             self.world.look(waiter)
 
@@ -240,14 +240,14 @@ class Histories(RuleBasedStateMachine):
         error = errors.get(how, psycopg.OperationalError())
         if how == "done":
             if not self.do(lambda: self.world.pool.give(connection)):
-                self.world.pool.failed(connection, TimeLimit())  # what `run` does
+                self.world.pool.failed(connection, TimeLimit())  # as `run` does
         else:
             self.do(lambda: self.world.pool.failed(connection, error))
 
     @precondition(lambda self: self.world.in_use)
     @rule(data=st.data(), held=st.booleans())
     def a_call_vanishes(self, data: st.DataObject, held: bool) -> None:
-        """Its frames are gone, or a traceback holds them."""
+        """The call's frames are gone or, if `held`, a traceback still holds them."""
         connection = data.draw(st.sampled_from(self.world.in_use))
         self.world.in_use.remove(connection)
         if held:
@@ -301,7 +301,7 @@ class Histories(RuleBasedStateMachine):
         assert len(world.pool._counted()) <= MOST
 
     def teardown(self) -> None:
-        """Those who are still there end their calls; then a new call is served, and the end closes everything."""
+        """End all calls that are left. Then a new call must be served, and `close` must close everything."""
         if not hasattr(self, "world"):
             return
         world = self.world

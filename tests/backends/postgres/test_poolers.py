@@ -1,4 +1,4 @@
-"""Behind a pooler a transaction may run in any of its server connections: nothing may depend on which."""
+"""Behind a pooler each transaction may run in another server connection: nothing may depend on that connection."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.harness import LONG, Queue, Queues
 pytestmark = [pytest.mark.backends("pgbouncer"), pytest.mark.promise(1, 2)]
 
 BEYOND_THE_THRESHOLD = 40
-"""More calls than psycopg makes before it prepares a statement, and than a transport makes before it is at rest."""
+"""More calls than psycopg makes before it prepares a statement, and more than a new transport needs to settle."""
 
 
 def in_mode(url: str, mode: str, **query: str) -> str:
-    """The URL of another of the pooler's databases, each with a mode of its own."""
+    """The URL of the pooler's database that uses this pooling mode."""
     options = "&".join(f"{name}={value}" for name, value in query.items())
     return f"{url.rpartition('/')[0]}/{mode}?{options}"
 
 
 async def no_queue_gets_what_was_meant_for_the_other(one: Queue, two: Queue) -> None:
-    """Let both do everything at once, and look where things are afterwards."""
+    """Run all operations on both queues at once, and check which queue has which messages afterwards."""
 
     async def work(queue: Queue) -> None:
         for number in range(BEYOND_THE_THRESHOLD):
@@ -43,13 +43,13 @@ async def no_queue_gets_what_was_meant_for_the_other(one: Queue, two: Queue) -> 
 
 
 async def test_two_queues_of_own_connections_never_meet(queues: Queues) -> None:
-    """Guards against prepared statements: two clients call different ones by the same name."""
+    """Guards against two clients that give the same name to different prepared statements."""
     await no_queue_gets_what_was_meant_for_the_other(await queues.make(), await queues.make())
 
 
 @pytest.fixture
 def given(queues: Queues) -> Callable[[str, str], Awaitable[Any]]:
-    """Opens pools and connections as an application would, with psycopg's own defaults."""
+    """A function that opens pools and connections as an application does, with the defaults of psycopg."""
     sync = queues.twin == "sync"
 
     async def make(kind: str, url: str) -> Any:
@@ -80,8 +80,8 @@ async def test_two_queues_of_given_connections_never_meet(queues: Queues, given:
 async def test_a_pooler_that_does_not_show_itself_confuses_nothing(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the pid of the handshake were that of the server process. Guards against names of statements that two
-    clients share."""
+    """The pid of the handshake looks like that of the server process, so the pooler is not detected. Guards against two
+    clients that use the same names for prepared statements."""
 
     def learn(self: Any, found: Any, threshold: int | None) -> bool:
         self.prepare_threshold = threshold
@@ -93,7 +93,7 @@ async def test_a_pooler_that_does_not_show_itself_confuses_nothing(
 
 
 async def test_a_stricter_default_isolation_of_the_server_does_not_matter(queues: Queues) -> None:
-    """Guards against a setting of the session, which the transactions of another client would get."""
+    """Guards against a setting of the session, which would also apply to transactions of another client."""
     queue = await queues.make()
     url = in_mode(queue.kit.url(queue.name), "strict")
     mine = await queues.open(queue.name, url=url)
@@ -110,8 +110,8 @@ async def test_a_stricter_default_isolation_of_the_server_does_not_matter(queues
 
 
 @pytest.mark.xdist_group("session-pooling")
-async def test_session_pooling_with_two_server_connections_holds_up_nobody(queues: Queues) -> None:
-    """Guards against calls that wait for a third connection although the first two are given back all the time."""
+async def test_session_pooling_with_two_server_connections_blocks_no_call(queues: Queues) -> None:
+    """Guards against calls that wait for a third connection while the first two become free again and again."""
     queue = await queues.make()
     crowd = await queues.open(queue.name, url=in_mode(queue.kit.url(queue.name), "session"))
     began = time.monotonic()
@@ -127,7 +127,7 @@ async def test_session_pooling_with_two_server_connections_holds_up_nobody(queue
 
 @pytest.mark.xdist_group("session-pooling")
 async def test_a_pooler_with_no_connection_to_give_is_one_typed_error(queues: Queues) -> None:
-    """Two other clients keep both server connections."""
+    """Two other clients hold both server connections for the whole time."""
     queue = await queues.make()
     url = in_mode(queue.kit.url(queue.name), "session")
     with psycopg.connect(url) as one, psycopg.connect(url) as two:

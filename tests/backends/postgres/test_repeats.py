@@ -1,4 +1,4 @@
-"""Which calls are made again when PostgreSQL gives one of two up for the other."""
+"""Calls are made again after a deadlock or an ended idle session, but only where this is safe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUBLISH = Call(stored.PUBLISH, {"p_group_id": "g", "p_event": "1", "p_priority":
 
 
 class Source:
-    """Loses some deadlocks, then answers."""
+    """Raises the error `losses` times, and then answers."""
 
     limit: Any = None
 
@@ -51,15 +51,15 @@ def sources(twin: str, losses: int, *error: type[psycopg.Error]) -> Any:
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
-async def test_a_claim_that_was_given_up_is_made_again(twin: str) -> None:
-    """Two claimers may come upon each other's rows, though each skips what is locked: no worker needs to know."""
+async def test_a_claim_that_lost_a_deadlock_is_made_again(twin: str) -> None:
+    """Two claims may end in a deadlock, although each skips locked rows. No worker should see this error."""
     source = sources(twin, TRIES - 1)
     assert await execute(twin, source, CLAIM) == [("row",)]
     assert source.calls == TRIES
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
-async def test_a_claim_is_not_made_for_ever(twin: str) -> None:
+async def test_a_claim_that_always_loses_a_deadlock_ends_with_a_typed_error(twin: str) -> None:
     source = sources(twin, 1000)
     with pytest.raises(BackendUnavailable, match="nothing was changed"):
         await execute(twin, source, CLAIM)
@@ -68,7 +68,7 @@ async def test_a_claim_is_not_made_for_ever(twin: str) -> None:
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 async def test_in_the_transaction_of_an_application_nothing_is_repeated(twin: str) -> None:
-    """It is over as a whole, and only the application knows what else was in it."""
+    """The whole transaction is over, and only the application knows what else was in it."""
     source = sources(twin, 1)
     with pytest.raises(psycopg.errors.DeadlockDetected):
         await execute(twin, source, CLAIM, joins=True)
@@ -76,7 +76,7 @@ async def test_in_the_transaction_of_an_application_nothing_is_repeated(twin: st
 
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
-async def test_a_publish_that_was_given_up_is_one_typed_error(twin: str) -> None:
+async def test_a_publish_that_lost_a_deadlock_is_one_typed_error(twin: str) -> None:
     source = sources(twin, 1)
     with pytest.raises(BackendUnavailable, match="nothing was changed"):
         await execute(twin, source, PUBLISH)
@@ -85,7 +85,7 @@ async def test_a_publish_that_was_given_up_is_one_typed_error(twin: str) -> None
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 async def test_a_call_that_met_the_end_of_an_idle_session_is_made_again(twin: str) -> None:
-    """The server says this only to who has asked nothing, so nothing was carried out."""
+    """The server sends this error only to a session that has sent nothing, so nothing was carried out."""
     source = sources(twin, 1, psycopg.errors.IdleSessionTimeout)
     assert await execute(twin, source, PUBLISH) == [("row",)]
     assert source.calls == 2

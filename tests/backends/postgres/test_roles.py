@@ -1,4 +1,4 @@
-"""Who may do what in a Postgres queue, tried as each role."""
+"""Each role in a Postgres queue can do what it is meant to do, and nothing else."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def database() -> Iterator[Database]:
 
 
 def allowed(database: Database, role: str, statement: str) -> bool:
-    """Try a statement as a role, and take it back."""
+    """Say whether a role may run a statement, and roll the statement back."""
     with database.connect(role) as connection, connection.transaction(force_rollback=True):
         try:
             connection.execute(statement)
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState):
-            return False  # the latter for a view that nobody can change
+            return False  # the second error is for a view that cannot be changed
         except psycopg.Error as error:
-            assert error.sqlstate == "QF001", error  # noqa: PT017 - it was allowed to try
+            assert error.sqlstate == "QF001", error  # noqa: PT017 - the role had the right; the lease did not exist
         return True
 
 
@@ -110,7 +110,7 @@ def test_a_transport_works_as_app_and_the_inspection_as_reader(database: Databas
             reader.publish("g", 1)
 
 
-def test_a_stranger_is_told_so(database: Database) -> None:
+def test_a_role_without_rights_gets_a_typed_error_without_the_password(database: Database) -> None:
     with pytest.raises(fairlane.AuthenticationFailed) as caught:
         fairlane.connect(database.url("stranger"), "q")
     assert "permission denied for schema q" in str(caught.value)
@@ -141,14 +141,14 @@ def test_an_owner_that_the_person_may_not_become_is_refused(database: Database) 
 
 @pytest.fixture
 def later() -> Iterator[Database]:
-    """A database with a queue `q` whose roles nobody has named."""
+    """A database with a queue `q` that was migrated without roles."""
     with fresh_database() as made:
         migrate.upgrade(made.url("owner"), queue="q")
         yield made
 
 
 def may(database: Database) -> dict[str, tuple[bool, bool]]:
-    """Who may call, and who may read."""
+    """For each role: whether it may claim, and whether it may read."""
     return {
         role: (allowed(database, role, CALLS["claim"]), allowed(database, role, "select from q.queue_status"))
         for role in ("app", "reader", "stranger")
@@ -158,8 +158,8 @@ def may(database: Database) -> dict[str, tuple[bool, bool]]:
 NOTHING, CALL, READ, BOTH = (False, False), (True, False), (False, True), (True, True)
 
 
-def test_roles_are_given_changed_and_taken_on_a_queue_that_is_there(later: Database) -> None:
-    """Guards against a migration that says that there was nothing to do, and against rights that nobody takes back."""
+def test_roles_are_set_changed_and_removed_on_an_existing_queue(later: Database) -> None:
+    """Guards against a migration that sees nothing to do, and against rights that an earlier role keeps."""
     names, url = later.roles, later.url("owner")
     assert may(later) == {"app": NOTHING, "reader": NOTHING, "stranger": NOTHING}
     migrate.upgrade(url, queue="q", app_role=names["app"], reader_role=names["reader"])
@@ -181,7 +181,7 @@ def test_roles_are_given_changed_and_taken_on_a_queue_that_is_there(later: Datab
     assert schema is None or all(names[role] not in str(schema[0]) for role in ("app", "reader", "stranger"))
 
 
-def test_a_role_that_was_dropped_meanwhile_holds_up_no_migration(later: Database) -> None:
+def test_a_role_that_was_dropped_meanwhile_stops_no_migration(later: Database) -> None:
     with later.connect() as connection:
         connection.execute("create role gone_" + later.name)
         migrate.upgrade(later.url("owner"), queue="q", app_role=f"gone_{later.name}")
@@ -192,7 +192,7 @@ def test_a_role_that_was_dropped_meanwhile_holds_up_no_migration(later: Database
     assert may(later)["app"] == CALL
 
 
-def test_whoever_is_not_the_owner_changes_no_roles(later: Database) -> None:
+def test_a_role_that_is_not_the_owner_changes_no_roles(later: Database) -> None:
     with pytest.raises(fairlane.AuthenticationFailed):
         migrate.upgrade(later.url("stranger"), queue="q", app_role=later.roles["stranger"])
     assert may(later)["stranger"] == NOTHING

@@ -1,4 +1,4 @@
-"""A sequence that is not where the messages are: after a switch-over, a restore, or a hand on it."""
+"""A sequence that does not match the messages, after a switch-over, a restore or a change by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drain(lane: Lane) -> list[Any]:
 @pytest.mark.parametrize("dedup_id", [None, "id"])
 @pytest.mark.parametrize("last", [1, 7], ids=["behind", "just behind"])
 def test_a_sequence_behind_its_rows_breaks_no_order(lane: Lane, last: int, dedup_id: str | None) -> None:
-    """It would give a new message a smaller number than a waiting one has, or the same."""
+    """Guards against a new message whose number is smaller than that of a waiting message, or equal to it."""
     session = lane.session()
     for number in range(8):
         session.publish("g", str(number))
@@ -37,7 +37,7 @@ def test_a_sequence_behind_its_rows_breaks_no_order(lane: Lane, last: int, dedup
     assert drain(lane) == [*range(8), "in order"]
 
 
-def test_publishers_that_overtake_each_other_are_no_fault(lane: Lane) -> None:
+def test_publishers_that_overtake_each_other_cause_no_error(lane: Lane) -> None:
     slow, fast = lane.session(), lane.session()
     fast.publish("g", '"head"')
     slow.begin()
@@ -48,7 +48,7 @@ def test_publishers_that_overtake_each_other_are_no_fault(lane: Lane) -> None:
     assert drain(lane) == ["head", "slow", "fast", "slow again"]
 
 
-def test_the_client_gets_one_error_that_names_the_remedy_and_a_migration_mends_it(lane: Lane) -> None:
+def test_the_client_gets_one_error_that_says_what_to_do_and_a_migration_repairs_it(lane: Lane) -> None:
     with fairlane.connect(lane.url, lane.queue) as queue:
         for number in range(8):
             queue.publish("g", number)
@@ -65,7 +65,7 @@ def test_the_client_gets_one_error_that_names_the_remedy_and_a_migration_mends_i
         assert drain(lane) == list(range(9))
 
 
-def test_a_migration_leaves_a_sequence_alone_that_is_not_behind(lane: Lane) -> None:
+def test_a_migration_does_not_change_a_sequence_that_is_not_behind(lane: Lane) -> None:
     lane.watcher.publish("g")
     lane.rows("select setval('@.message_seq', 500)")
     migrate.upgrade(lane.url, queue=lane.queue)

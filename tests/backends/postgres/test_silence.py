@@ -1,4 +1,4 @@
-"""A server that keeps the connection open and says nothing holds up no call beyond its timeout."""
+"""A server that keeps the connection open and does not answer delays no call beyond its timeout."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_cancelled_call_ends_at_once(queue: Queue, queues: Queues, relay
         await asyncio.wait_for(mine.publish("h", 2), 5)
 
 
-async def test_closing_waits_for_nobody(queue: Queue, queues: Queues, relay: Relay) -> None:
+async def test_closing_does_not_wait_for_a_silent_server(queue: Queue, queues: Queues, relay: Relay) -> None:
     mine = await through(relay, queues, queue.name, "own", 3)
     await mine.publish("g", 1)
     relay.fall_silent()
@@ -108,8 +108,8 @@ async def test_a_transport_waits_for_a_silent_server_no_longer_than_it_was_told(
         await queues.open(queue.name, url=relay.url, startup_timeout=1)
 
 
-async def test_the_server_gives_up_what_nobody_waits_for(queue: Queue, queues: Queues) -> None:
-    """Guards against calls that are carried out long after they have failed, and against sessions that pile up."""
+async def test_the_server_stops_a_call_that_no_client_waits_for(queue: Queue, queues: Queues) -> None:
+    """Guards against calls that are carried out long after they failed, and against more and more open sessions."""
     mine = await queues.open(queue.name, timeout=0.5, url=f"{queue.kit.url(queue.name)}?application_name={queue.name}")
     await mine.publish("g", 1)
     with psycopg.connect(queue.kit.url(queue.name)) as other:
@@ -158,10 +158,10 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("state", ["waiting", "at rest"])
-async def test_a_process_that_closes_nothing_ends_at_once_and_in_silence(
+async def test_a_process_that_closes_nothing_ends_at_once_and_prints_nothing(
     queue: Queue, relay: Relay, state: str
 ) -> None:
-    """Guards against threads and tasks that a process waits for at its end, with or without a call under way."""
+    """Guards against threads and tasks that a process waits for at its end, also when a call is running."""
     text = BLOCKING if queue.twin == "sync" else AWAITED
 
     def run() -> tuple[float, int, str]:

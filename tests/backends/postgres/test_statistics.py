@@ -1,4 +1,4 @@
-"""What the planner believes of the tables: no call gets dearer by it. Counted in buffers, which no load changes."""
+"""No call costs more because of wrong planner statistics. Cost is counted in buffers, which do not depend on load."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from tests.backends.postgres.sessions import Lane, Session
 
 FEW = 100
-"""Buffers of a call: some dozen descents. A walk over a few hundred groups takes more."""
+"""The most buffers for a call, which needs a few dozen index descents. Reading a few hundred groups takes more."""
 
 SIZE = 20_000
 LARGE = 200_000
 
 
 def fill(lane: Lane, size: int) -> None:
-    """Make so many groups of one message, all claimable, and in front of them one of priority 4."""
+    """Make `size` claimable groups with one message each, and in front of them one group of priority 4."""
     lane.rows("insert into @.messages select 'low ' || n, n, '1', null, now() from generate_series(1, %s) as n", size)
     lane.rows("insert into @.group_ids select 'low ' || n from generate_series(1, %s) as n", size)
     lane.rows("insert into @.groups select 'low ' || n, 0, 0, now() from generate_series(1, %s) as n", size)
@@ -75,13 +75,13 @@ def first(session: Session, group_id: str) -> None:
 
 
 def buffers(session: Session, statement: str, *arguments: Any) -> int:
-    """Return how many buffers a statement takes, the statements of the functions that it calls included."""
+    """Return how many buffers a statement takes, with the statements inside of the functions that it calls."""
     ((plan,),) = session.rows(f"explain (analyze, buffers, format json) {statement}", *arguments)
     return int(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
 
 
 def call_all(session: Session, round_: int) -> dict[str, int]:
-    """Call every procedure in each of its ways; returns the buffers of each call."""
+    """Call every procedure in all of its variants; return the buffers of each call."""
     taken = {}
 
     def call(name: str, statement: str, *arguments: Any) -> None:
@@ -115,22 +115,22 @@ def call_all(session: Session, round_: int) -> dict[str, int]:
 def test_a_call_is_a_few_descents_whatever_the_statistics_say(
     lane: Lane, gather: Callable[[Lane, int], None], size: int
 ) -> None:
-    """A queue is drained most of the time, and that is when autovacuum looks at it."""
+    """A queue is empty most of the time, so autovacuum usually gathers statistics about an empty queue."""
     lane.rows("alter table @.messages set (autovacuum_enabled = off)")
     lane.rows("alter table @.groups set (autovacuum_enabled = off)")
     gather(lane, size)
     session = lane.session()
     for number in range(2):
-        call_all(session, number)  # whatever is read once for a session
+        call_all(session, number)  # the first calls also read what a session reads only once
     rounds = [call_all(session, number) for number in range(2, 6)]
-    # one claim in 64 or so tidies up, so the least counts
+    # about one claim in 64 also drops empty groups, so the smallest number is compared
     taken = {name: min(round_[name] for round_ in rounds) for name in rounds[0]}
-    most = {"drop_empty": 2 * FEW}  # looks at sixteen groups
+    most = {"drop_empty": 2 * FEW}  # it checks sixteen groups
     assert {name: count for name, count in taken.items() if count > most.get(name, FEW)} == {}
 
 
 def deepen(lane: Lane, size: int) -> None:
-    """Give the group that comes first a message after which so many wait."""
+    """Put the group `high` in front of the line, and add `size` waiting messages to it."""
     first(lane.watcher, "high")
     lane.rows(
         "insert into @.messages select 'high', 1000000 + n, '1', null, now() from generate_series(1, %s) as n", size
@@ -145,7 +145,7 @@ SHOWN = {
     "messages of a small group": "select * from @.message_status where group_id = 'low 77'",
     "queue": "select * from @.queue_status",
 }
-"""Each with how operators come to it."""
+"""What operators look at, each with its statement."""
 
 
 @pytest.mark.parametrize(("gather", "size"), STATISTICS, ids=lambda value: getattr(value, "__name__", value))
@@ -163,9 +163,9 @@ def test_what_operators_look_at_costs_no_more_than_what_is_shown(
     assert {name: count for name, count in taken.items() if count > most.get(name, FEW)} == {}
 
 
-def test_no_function_lets_its_plans_be_compiled(lane: Lane) -> None:
-    """At a million groups their estimates are dear enough for it, and every call would pay. The server of the tests has
-    no JIT, so the settings are looked at. `moment` has no plan."""
+def test_no_function_uses_jit_for_its_plans(lane: Lane) -> None:
+    """With a million groups the estimated costs are high enough for JIT, and each call would pay for the compilation.
+    The test server has no JIT, so the test checks the settings of the functions. `moment` has no plan."""
     without = lane.rows(
         "select proname from pg_proc where pronamespace = %s::regnamespace and proname <> 'moment'"
         " and not coalesce('jit=off' = any (proconfig), false)",

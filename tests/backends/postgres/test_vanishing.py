@@ -1,6 +1,6 @@
-"""Whoever opens a connection, waits for one or has one may vanish at any moment: the transport goes on at once.
+"""A call, thread or event loop may end at any moment: while it opens, awaits or has a connection. Others go on at once.
 
-`test_pool.py` goes through all states of the pool; here the same happens with a server.
+`test_pool.py` goes through all states of the pool. Here the same faults happen with a real server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.interruption import interrupted
 pytestmark = [pytest.mark.backends("postgres"), pytest.mark.promise(1, 9)]
 
 AT_ONCE = 5.0
-"""Seconds: whoever waits looks every second."""
+"""The most seconds for a call that goes on at once. A waiting call checks the pool every second."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def proxy(queue: Queue) -> Iterator[Proxy]:
 
 
 def named(queue: Queue, proxy: Proxy | None = None) -> str:
-    """The URL of sessions that the server knows by the queue's name."""
+    """A URL whose sessions have the queue's name as application name."""
     url: str = queue.kit.url(queue.name)
     if proxy is not None:
         url = url.replace(f":{proxy.target}/", f":{proxy.port}/")
@@ -63,17 +63,17 @@ def sessions(queue: Queue) -> int:
 
 
 def without_connection(transport: Any) -> Any:
-    """Throw the one connection of a transport away, as after a break; return its pool."""
+    """Remove the only connection of a transport, as after a broken connection; return the pool."""
     pool = transport._executor._source._pool
     pool.drop(pool.take())
     return pool
 
 
 def left_alone(work: Coroutine[Any, Any, Any], until: Callable[[], bool]) -> asyncio.AbstractEventLoop:
-    """Run a coroutine in an event loop of its own until a condition holds, and then nothing in that loop any more."""
+    """Run a coroutine in its own event loop until a condition holds. Then stop, and return the loop."""
     loop = asyncio.new_event_loop()
     task: Any = loop.create_task(work)
-    task._log_destroy_pending = False  # the test's own task, about which asyncio would write
+    task._log_destroy_pending = False  # this task belongs to the test; asyncio shall not print about it
 
     loop.run_until_complete(eventually(until))
     return loop
@@ -82,11 +82,11 @@ def left_alone(work: Coroutine[Any, Any, Any], until: Callable[[], bool]) -> asy
 @pytest.mark.twins("async")
 @pytest.mark.parametrize("how", ["closed", "stopped"])
 @pytest.mark.parametrize("what", ["opens a connection", "waits for an answer"])
-async def test_a_loop_that_goes_in_the_middle_holds_nobody_up(
+async def test_a_loop_that_ends_in_the_middle_of_a_call_blocks_no_other_call(
     queue: Queue, proxy: Proxy, what: str, how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards against an opening that everybody waits for although nobody is at it, and against a connection that
-    counts although nobody has it."""
+    """Guards against waiting for a connection that no loop opens any more, and against a connection that still counts
+    although no call has it."""
     if (what, how) == ("waits for an answer", "stopped"):
         pytest.skip("the loop may go on, and use the connection")
     url = f"{named(queue, proxy)}&max_connections=1&timeout=20"
@@ -122,7 +122,7 @@ async def test_a_loop_that_goes_in_the_middle_holds_nobody_up(
 async def test_a_transport_that_closes_gives_up_what_it_opens(
     queue: Queue, proxy: Proxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards against a task of ours in a loop that its owner then closes, about which asyncio would write."""
+    """Guards against a task of Fairlane that is left in a loop. asyncio would print about it when the loop closes."""
     transport: Any = await fairlane.connect_async(named(queue, proxy), queue=queue.name)
     without_connection(transport)
     proxy.silence()
@@ -147,7 +147,7 @@ async def test_a_transport_that_closes_gives_up_what_it_opens(
 async def test_a_thread_that_cannot_be_started_fails_one_call_at_most(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, refusal: Exception, seen: type[Exception], others: bool
 ) -> None:
-    """Guards against an opening that everybody waits for although it never began."""
+    """Guards against waiting for a connection whose opening never began."""
     start = threading.Thread.start
     refused: list[threading.Thread] = []
 
@@ -165,7 +165,7 @@ async def test_a_thread_that_cannot_be_started_fails_one_call_at_most(
         monkeypatch.setattr(threading.Thread, "start", once)
         with at_once():
             if others:
-                transport.publish("g", 1)  # waits a second, and opens one
+                transport.publish("g", 1)  # waits a second, and then opens a connection
                 pool.give(busy)
             else:
                 with pytest.raises(seen) as caught:
@@ -184,9 +184,9 @@ SITUATIONS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-async def test_an_exception_out_of_a_signal_handler_leaves_the_transport_whole(queue: Queue, situation: str) -> None:
-    """At every line of ours, one after the other, while its traceback holds all that the frames held. Guards against
-    a connection, a waiter or an opening that is lost and counts."""
+async def test_an_exception_from_a_signal_handler_leaves_the_transport_working(queue: Queue, situation: str) -> None:
+    """The exception comes at each line of Fairlane's Postgres code in turn, and its traceback keeps all objects of the
+    frames. Guards against a lost connection, waiter or attempt that still counts."""
 
     def work() -> None:
         url, loop = f"{named(queue)}&max_connections=1&timeout=20", asyncio.new_event_loop()
@@ -226,7 +226,7 @@ async def test_an_exception_out_of_a_signal_handler_leaves_the_transport_whole(q
 
 @pytest.mark.twins("sync")
 async def test_a_child_forked_while_a_connection_is_opened_opens_its_own(queue: Queue, proxy: Proxy) -> None:
-    """The thread that opens it is not in the child. Guards against a child that waits for it."""
+    """The thread that opens the connection does not exist in the child. Guards against a child that waits for it."""
     transport: Any = fairlane.connect(named(queue, proxy), queue=queue.name, max_connections=1, timeout=20)
     without_connection(transport)
     before = proxy.accepted
@@ -251,7 +251,7 @@ async def test_a_child_forked_while_a_connection_is_opened_opens_its_own(queue: 
 
 @pytest.mark.twins("sync")
 async def test_a_call_at_the_end_of_the_interpreter_gets_a_connection_or_says_why_not(queue: Queue) -> None:
-    """Python 3.12 starts no threads any more then. Guards against a raw error, and a wait for nobody."""
+    """At that time Python 3.12 starts no threads any more. Guards against an untranslated error and an endless wait."""
     program = f"""
         import atexit, time, fairlane
         transport = fairlane.connect({named(queue)!r}, queue={queue.name!r}, timeout=20)
@@ -273,9 +273,9 @@ async def test_a_call_at_the_end_of_the_interpreter_gets_a_connection_or_says_wh
 
 
 @pytest.mark.twins("sync")
-async def test_a_call_out_of_the_pool_itself_ends(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler or a finalizer may publish while its thread is inside of the pool. Guards against a lock that
-    waits for itself."""
+async def test_a_call_from_inside_of_the_pool_ends(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler or a finalizer may publish while its thread is inside of the pool. Guards against a deadlock of
+    that thread with itself."""
     with fairlane.connect(named(queue), queue=queue.name, max_connections=2, timeout=20) as transport:
         pool: Any = without_connection(transport)
         original = type(pool)._has_room

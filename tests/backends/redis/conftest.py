@@ -1,4 +1,4 @@
-"""Fixtures: libraries whose functions are called directly, alone and on a cluster; transports on any server."""
+"""Fixtures: function libraries on one server and on a cluster, called directly, and transports on any server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.queues import Twin
 
 @pytest.fixture(params=["single", "cluster"])
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """A client of a single server, and of a cluster, where an undeclared key is an error."""
+    """A client of a single server, and one of a cluster. On the cluster an undeclared key is an error."""
     require_server(missing(request.param))
     made = connect(os.environ[VARIABLES[request.param]])
     yield made
@@ -37,7 +37,7 @@ def single() -> Iterator[Client]:
 
 @pytest.fixture
 def library(client: Client) -> Iterator[Library]:
-    """A fresh queue; at the end all of its keys must agree with each other."""
+    """A fresh queue. At the end of the test all of its keys must agree with each other."""
     made = Library(client)
     yield made
     check(made)
@@ -46,7 +46,7 @@ def library(client: Client) -> Iterator[Library]:
 
 @pytest.fixture
 def timed(single: Client) -> Iterator[Callable[..., Library]]:
-    """Makes queues whose clock stands still until the test moves it."""
+    """A function that makes queues. Their clock stands still until the test moves it."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Library:

@@ -1,4 +1,4 @@
-"""Call the functions of a queue as they are, without the transports; with a clock of the test's own if it wants one."""
+"""Call the functions of a queue directly, without the transports. A test may set the queue's clock."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NOON = 1_800_000_000 * SECOND
 
 
 class LeaseLost(Exception):
-    """The reply's code."""
+    """The reply began with the code LEASELOST."""
 
 
 class BadArguments(Exception):
-    """The reply's code."""
+    """The reply began with the code BADARGUMENTS."""
 
 
 class Library:
@@ -72,7 +72,7 @@ class Library:
                 raise
             raise known(str(error)) from error
 
-    # The same with the order of arguments that tests like to write.
+    # Shorter forms of `call`, with the arguments in an order that is convenient in tests.
 
     def publish(self, group: Any, event: Any = "1", priority: int = 0, dedup: str = "") -> int:
         return int(self.call("publish", group, event, priority, dedup))
@@ -82,7 +82,7 @@ class Library:
         return leased(self.call("claim", worker, visibility, floor, token))
 
     def order(self, floor: int = 0) -> list[bytes]:
-        """The groups that claims give from now on until there is none, each left in its lease."""
+        """Claim until nothing is claimable, and return the groups in that order. They stay leased."""
         found = []
         while reply := self.claim(secrets.token_hex(8), floor=floor):
             found.append(reply[0])
@@ -93,7 +93,7 @@ class Library:
 
 
 def leased(reply: Any) -> Any:
-    """The reply to a claim, its parts side by side."""
+    """Return the reply to a claim as one flat tuple."""
     if reply is None:
         return None
     group, event, facts = reply

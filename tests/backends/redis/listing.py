@@ -1,4 +1,4 @@
-"""List what a queue consists of on a Redis server: functions, code, keys. For golden files."""
+"""List the functions, code and keys of a queue on a Redis server, for golden files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def listing(client: Any, queue: str) -> str:
-    """Return functions with their flags, the code, and the queue's keys with types, and fields of `meta`."""
+    """Return the functions with their flags, the code, the queue's keys with their types, and the fields of `meta`."""
     lines = [*_library(client, queue), "", "# keys", *_keys(client, queue)]
     return "\n".join(lines).replace(queue, "<queue>") + "\n"
 
@@ -30,7 +30,7 @@ def _keys(client: Any, queue: str) -> list[str]:
 
 
 def _mapping(reply: Any) -> dict[str, Any]:
-    """A map as version 2 of the protocol shows it: names and values in turn."""
+    """Read a map in the form of protocol version 2: a list in which each name is followed by its value."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {_text(name): _text(value) for name, value in pairs}
 

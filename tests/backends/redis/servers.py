@@ -24,7 +24,7 @@ VARIABLES = {"single": "FAIRLANE_TEST_REDIS_URL", "cluster": "FAIRLANE_TEST_REDI
 
 
 def missing(kind: str) -> str | None:
-    """Why there is no server of this kind; None if there is."""
+    """Why there is no server of this kind; None if there is one."""
     return None if os.environ.get(VARIABLES[kind]) else f"{VARIABLES[kind]} is not set: use `make test`"
 
 
@@ -40,7 +40,7 @@ def primaries(client: Client) -> list[Client]:
 
 
 def on_client(queues: Queues, url: str, name: str, *, timeout: float = 30.0, **settings: Any) -> Queue:
-    """A transport on a client of the application, which repeats failed commands unless told otherwise."""
+    """A transport on a client of the application, which repeats failed commands unless `settings` forbid it."""
     blocking = queues.twin == "sync"
     retries: Any = redis.retry.Retry if blocking else redis.asyncio.retry.Retry
     again = {"retry": retries(redis.backoff.ConstantBackoff(0.01), 5), "retry_on_error": [redis.ConnectionError]}
@@ -52,7 +52,7 @@ def on_client(queues: Queues, url: str, name: str, *, timeout: float = 30.0, **s
 
 @contextmanager
 def private(*args: str) -> Iterator[Redis]:
-    """A server for one test alone; `args` are added to its command line."""
+    """A server for one test only; `args` are added to its command line."""
     require_server(None if Redis.find() else Redis.hint)
     with Redis(*args) as server:
         yield server

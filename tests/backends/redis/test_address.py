@@ -50,7 +50,7 @@ def test_options_of_the_call_come_before_those_of_the_url() -> None:
     assert not {"allow_eviction", "max_connections", "timeout"} & set(address.settings)
 
 
-def test_a_timeout_is_the_most_that_each_step_of_connecting_takes() -> None:
+def test_each_step_of_connecting_takes_no_longer_than_the_timeout() -> None:
     address = parse("redis://h?socket_timeout=3.5")
     assert address.timeout == 3.5
     made = make_connection(address, address.nodes[0])
@@ -105,7 +105,7 @@ def test_a_cluster_has_many_nodes() -> None:
     ],
 )
 def test_a_wrong_url_is_one_typed_error_without_the_password(url: str) -> None:
-    """Also where two parts of it contradict each other, or redis-py would fail not before it connects."""
+    """Also when two parts of the URL contradict each other, or when redis-py would not fail before it connects."""
     with pytest.raises(ConfigurationError) as caught:
         parse(url)
     assert SECRET not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
@@ -162,7 +162,7 @@ def test_an_error_says_whether_the_call_may_have_been_carried_out() -> None:
 
 def test_a_call_is_packed_as_the_driver_would() -> None:
     calls = Calls("orders")
-    driver: Any = redis  # its connections are not typed
+    driver: Any = redis  # `Any`: its connections have no types
     connection = driver.Connection()
     for request in (
         Call(PUBLISH, {"p_group_id": "é", "p_event": '"😀"', "p_priority": 3, "p_dedup_id": None}),

@@ -1,4 +1,4 @@
-"""The transports and what may happen between them and the server."""
+"""Faults between the transports and the server end in typed errors, and no call is repeated silently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Opener = Callable[[str, str], Awaitable[Queue]]
 
 @pytest.fixture
 def quiet() -> Iterator[Redis]:
-    """A server for tests that disturb everybody on it, with a migrated queue `jobs`."""
+    """A private server with a migrated queue `jobs`, for tests that disturb all clients of a server."""
     with private("--appendonly", "yes", "--appendfsync", "always") as server:
         migrate.upgrade(server.url, queue="jobs")
         yield server
@@ -74,7 +74,7 @@ async def test_a_call_without_an_answer_is_one_error_and_never_repeated(
         assert status.messages == 3 + (done and operation == "publish") - (done and operation == "ack")
         assert status.in_flight == 1 + (done and operation == "claim") - (done and operation in ("ack", "nack"))
         if operation in ("ack", "nack") and done:
-            with pytest.raises(LeaseLost):  # the caller's retry: done or lost
+            with pytest.raises(LeaseLost):  # the caller tries again; the error means "done or lost"
                 await getattr(queue, operation)(*arguments[operation])
         elif operation in ("ack", "nack"):
             await getattr(queue, operation)(*arguments[operation])
@@ -113,7 +113,7 @@ async def test_a_restarted_server_is_found_again(opened: Opener, quiet: Redis) -
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_nobody_there_is_one_typed_error_without_the_password(queues: Queues) -> None:
+async def test_a_missing_server_is_one_typed_error_without_the_password(queues: Queues) -> None:
     port = free_port()
     address = f"redis://user:s3cret@127.0.0.1:{port}/0"
     with pytest.raises(BackendUnavailable) as caught:
@@ -123,7 +123,7 @@ async def test_nobody_there_is_one_typed_error_without_the_password(queues: Queu
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_server_that_comes_up_late_is_waited_for(queues: Queues, quiet: Redis) -> None:
+async def test_a_transport_waits_for_a_server_that_starts_late(queues: Queues, quiet: Redis) -> None:
     quiet.stop()
     starter = threading.Timer(0.5, quiet.start)
     starter.start()
@@ -136,7 +136,7 @@ async def test_a_server_that_comes_up_late_is_waited_for(queues: Queues, quiet: 
     "settings", [{}, {"decode_responses": True}, {"protocol": 3}, {"protocol": 2, "encoding": "latin-1"}]
 )
 @pytest.mark.parametrize("twin", TWINS)
-async def test_any_setting_of_the_applications_client_will_do(
+async def test_any_setting_of_the_applications_client_works(
     queues: Queues, url: str, name: str, settings: dict[str, Any]
 ) -> None:
     queue = on_client(queues, url, name, **settings)
@@ -189,7 +189,7 @@ def test_a_pipeline_is_refused(twin: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_functions_that_vanish_are_missed_by_name(queues: Queues, url: str, name: str) -> None:
+async def test_missing_functions_are_one_typed_error(queues: Queues, url: str, name: str) -> None:
     queue = await queues.open(name, url=url)
     await queue.publish("g", 1)
     lease = await queue.get("w", 30)
@@ -339,5 +339,5 @@ async def test_tls(queues: Queues, certificate: Any) -> None:
         await asyncio.to_thread(migrate.upgrade, secure, queue="jobs")
         queue = await queues.open("jobs", url=secure)
         await queue.publish("g", 1)
-        with pytest.raises(BackendUnavailable):  # not signed by anybody that the system trusts
+        with pytest.raises(BackendUnavailable):  # the system does not trust the signer of this certificate
             await queues.open("jobs", url=secure.partition("?")[0], startup_timeout=0)

@@ -1,4 +1,4 @@
-"""A cluster whose nodes and slots change under the transports."""
+"""A cluster whose nodes and slots change while transports use it: they follow the queue."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def url(cluster: RedisCluster) -> Iterator[str]:
 
 @pytest.fixture(params=["url", "client"])
 async def queue(request: pytest.FixtureRequest, queues: Queues, url: str) -> Queue:
-    """Built on a URL, or on a cluster client of the application, which repeats failed commands."""
+    """A queue on a URL, or on a cluster client of the application. That client repeats failed commands."""
     if request.param == "url":
         return await queues.open(QUEUE, url=url)
     host, _, port = url.removeprefix("redis+cluster://").partition(":")
@@ -56,7 +56,7 @@ async def queue(request: pytest.FixtureRequest, queues: Queues, url: str) -> Que
 
 
 def move_slot(client: Any, pause: float = 0.0) -> None:
-    """Move the queue's slot to another node, in the steps that redis-cli takes; `pause` seconds for each key."""
+    """Move the queue's slot to another node, in the same steps as redis-cli, with `pause` seconds for each key."""
     slot = client.keyslot(KEY)
     source = client.get_node_from_key(KEY)
     target = next(node for node in client.get_primaries() if node.name != source.name)
@@ -86,7 +86,7 @@ async def test_a_queue_that_moves_to_another_node_is_followed(queue: Queue, url:
 
 @pytest.mark.parametrize("twin", TWINS)
 async def test_calls_wait_for_a_queue_that_is_being_moved(queue: Queue, url: str) -> None:
-    """While its keys are on two nodes neither can serve it. Guards against errors for as long as a move takes."""
+    """While the keys are on two nodes, neither can serve the queue. Guards against errors during the whole move."""
     moving = threading.Event()
 
     def move() -> None:
@@ -110,7 +110,7 @@ async def test_calls_wait_for_a_queue_that_is_being_moved(queue: Queue, url: str
 
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_primary_without_the_functions_is_named(queues: Queues, url: str) -> None:
-    """As after a node was added: the queue's slot is there, its functions are not."""
+    """As after a node was added: it has the queue's slot, but not the functions."""
     queue = await queues.open(QUEUE, url=url)
     await queue.publish("g", 1)
     with connect(url) as client:
@@ -127,7 +127,7 @@ async def test_a_primary_without_the_functions_is_named(queues: Queues, url: str
 
 @pytest.mark.parametrize("twin", TWINS)
 async def test_connections_that_break_all_the_time_are_typed_errors(queue: Queue, url: str) -> None:
-    """Guards against errors of the driver's own, such as an AttributeError out of a connection that was just closed."""
+    """Guards against untranslated errors, such as an AttributeError from a connection that was just closed."""
     deadline = time.monotonic() + 4
     done = failed = 0
 
@@ -174,7 +174,7 @@ async def test_a_broken_call_is_not_repeated(queue: Queue, url: str, operation: 
             await call
         node.client_unpause()
         await asyncio.sleep(0.1)
-        # it was killed while it waited for the pause to end: whoever repeats it has it carried out now
+        # the connection was killed while the call waited for the end of the pause; a repeated call would succeed now
         assert (await queue.status()).messages == 1
         if operation == "ack":
             await queue.ack(lease)

@@ -1,4 +1,4 @@
-"""Entries that somebody deleted or overwrote by hand: they never stand in the way of other groups."""
+"""Entries that were deleted or overwritten by hand never stop other groups."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_is_left_of_a_damaged_group_is_delivered_or_gone(single: object, da
     for floor in (3, 0):
         while reply := library.claim("t", floor=floor):
             library.call("ack", reply[0], "t")
-    # the event of a message that is gone from the line of its group is found by nobody, and harms nobody
+    # the message is no longer in its group, so no claim finds its event; an event that stays behind does no harm
     assert set(library.leftovers()) <= {"meta", "events"}
     library.remove()
 
@@ -156,7 +156,7 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
 
 
 def contents(library: Library) -> dict[str, Any]:
-    """What all keys hold. The clock and the last number may have moved: both only ever grow."""
+    """The content of all keys, without the clock and the last number: these two may grow at any time."""
     found = {}
     for name in KEYS:
         key = library.key(name)
@@ -173,7 +173,7 @@ def contents(library: Library) -> dict[str, Any]:
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_of_another_type_is_named_and_nothing_is_half_done(single: Any, name: str, operation: str) -> None:
-    """Guards against a message that is stored in no line, and a lease that is gone while its message stays hidden."""
+    """Guards against a stored message that no claim finds, and against a lost lease whose message stays hidden."""
     library = Library(single)
     for group, events in (("mine", 2), ("last", 1), ("g", 2), ("high", 1)):
         for event in range(events):
@@ -201,7 +201,7 @@ def test_a_key_of_another_type_is_named_and_nothing_is_half_done(single: Any, na
 
 @pytest.fixture
 def damaged(single: Any) -> Iterator[tuple[fairlane.RedisTransport[Any], Library]]:
-    """A queue with a leased message, two that wait, and a dedup id; and its keys, for damage."""
+    """A queue with a leased message, two waiting messages and a dedup id; and its keys, which tests damage."""
     url, name = os.environ["FAIRLANE_TEST_REDIS_URL"], f"t{secrets.token_hex(6)}"
     migrate.upgrade(url, queue=name)
     library = Library.__new__(Library)
@@ -216,8 +216,8 @@ def damaged(single: Any) -> Iterator[tuple[fairlane.RedisTransport[Any], Library
 def test_a_key_that_is_lost_comes_back_from_the_messages(
     damaged: tuple[fairlane.RedisTransport[Any], Library], name: str
 ) -> None:
-    """A migration brings back whatever the messages tell. Guards against numbers that are given twice, whose messages
-    overwrite each other, and against groups that stand in no line."""
+    """A migration restores what can be computed from the messages. Guards against a number that is given twice, so that
+    one message overwrites another, and against groups that are in no line."""
     queue, library = damaged
     for number in range(3):
         queue.publish("a", number, 3, dedup_id=f"a{number}")
@@ -228,7 +228,7 @@ def test_a_key_that_is_lost_comes_back_from_the_messages(
     queue.nack(parked, 3600)
     library.client.delete(library.key(name))
     migrate.upgrade(os.environ["FAIRLANE_TEST_REDIS_URL"], queue=library.queue)
-    if name in ("messages", "events"):  # these are the messages: nothing else tells of them
+    if name in ("messages", "events"):  # these keys are the messages; no other key can restore them
         return
     check(library)
     assert queue.publish("a", 3, dedup_id="a2") == 3, "dedup ids are known again"
@@ -258,7 +258,7 @@ def test_status_says_that_groups_are_in_no_line(damaged: tuple[fairlane.RedisTra
     assert held(queue.claim("w", 30)).event == 1
 
 
-def test_a_long_queue_is_brought_back_in_parts(
+def test_a_long_queue_is_repaired_in_parts(
     damaged: tuple[fairlane.RedisTransport[Any], Library], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, library = damaged
@@ -274,7 +274,7 @@ def test_a_long_queue_is_brought_back_in_parts(
     while lease := queue.claim("w", 30):
         seen.append(lease.event)
         queue.ack(lease)
-    # those of priority 0 were in one line only: they go first, the oldest before the other; the rest kept its place
+    # groups of priority 0 were only in the lost line: they go first, oldest first; the others kept their places
     assert seen[:7] == [0, 5, 1, 2, 3, 4, 6]
     for group in range(7):
         assert [n for n in seen if n != "late" and n % 7 == group] == list(range(group, 20, 7))
@@ -290,7 +290,9 @@ def test_a_wrong_key_is_one_typed_error_with_its_name(damaged: tuple[fairlane.Re
     queue.publish("g", 1)
 
 
-def test_an_event_that_is_no_utf_8_comes_with_its_lease(damaged: tuple[fairlane.RedisTransport[Any], Library]) -> None:
+def test_an_event_that_is_not_utf_8_is_an_error_with_its_lease(
+    damaged: tuple[fairlane.RedisTransport[Any], Library],
+) -> None:
     queue, library = damaged
     queue.publish("bad", 1)
     queue.publish("good", 2)

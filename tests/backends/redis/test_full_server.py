@@ -1,4 +1,4 @@
-"""A server at `maxmemory`: publishing is refused whole, everything that drains the queue goes on."""
+"""A server at `maxmemory` refuses each publish as a whole; every operation that drains the queue still works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[Redis]:
 
 
 def fill(library: Library) -> int:
-    """Publish until the server has no room; returns how many were taken."""
+    """Publish until the server is full, and return the number of stored messages."""
     for taken in range(100_000):
         try:
             library.publish(f"g{taken % 50}", "x" * 2000, taken % 5, f"id{taken}")
@@ -51,7 +51,8 @@ def test_a_full_server_is_drained(server: Redis) -> None:
     with connect(server.url) as client:
         library = Library(client)
         taken = fill(library)
-        client.config_set("maxmemory", "1mb")  # far beyond the limit, as after a lowered setting
+        # now the server is far above its limit, as after somebody lowered the setting
+        client.config_set("maxmemory", "1mb")
         library.claim("t", worker="w" * 512)
         library.call("extend", "g0", "t", SECOND)
         library.call("nack", "g0", "t", 0)

@@ -1,4 +1,4 @@
-"""Each function by itself, on a single server and on a cluster, where an undeclared key is an error."""
+"""Each function alone, on a single server and on a cluster. On the cluster an undeclared key is an error."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_large_event_is_neither_parsed_nor_changed(library: Library) -> None:
     assert library.call("message_status", "g", 1)[0][8] == event
 
 
-def test_a_group_never_meets_one_whose_name_it_begins(library: Library) -> None:
+def test_groups_whose_names_begin_alike_are_kept_apart(library: Library) -> None:
     for group in ("a", "a\x01", "a ", "aa"):
         library.publish(group)
     assert [row[3] for row in library.call("group_status", 9)] == [1, 1, 1, 1]
@@ -87,7 +87,7 @@ def test_seq_is_exact(library: Library, number: int) -> None:
     assert library.call("ack", "g", "t") == number + 1
 
 
-def test_an_order_of_a_thousand_is_kept_across_powers_of_ten(library: Library) -> None:
+def test_the_order_of_messages_is_kept_across_powers_of_ten(library: Library) -> None:
     library.client.hset(library.key("meta"), "seq", 95)
     seqs = [library.publish("g") for _ in range(20)]
     for seq in seqs:
@@ -140,7 +140,7 @@ def test_wrong_arguments_change_nothing(library: Library, function: str, argv: l
 
 
 @pytest.mark.parametrize("token", ["-", "", "t ", "T", FORTY_HEX])
-def test_only_the_token_opens_a_lease(library: Library, token: str) -> None:
+def test_only_the_token_proves_a_lease(library: Library, token: str) -> None:
     library.publish("g")
     library.claim("t")
     for function, *argv in (("ack",), ("nack", 0), ("extend", SECOND)):

@@ -1,4 +1,4 @@
-"""Exceptions out of a signal handler, such as the time limit of a job: they pass as they are, and leave all whole."""
+"""Exceptions that a signal handler raises, such as the time limit of a job: they pass unchanged and damage nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.interruption import interrupted
 
 WITHIN = "fairlane/backends/redis/"
 KINDS = (TimeoutError, ConnectionResetError)
-"""What drivers raise as well."""
+"""Exceptions that drivers raise, too."""
 
 
 @contextmanager
 def time_limit(kind: type[Exception], seconds: float = 0.0) -> Iterator[None]:
-    """Let the handler of SIGALRM raise an exception, after so many seconds unless somebody raises the signal before."""
+    """Let the handler of SIGALRM raise an exception. 0 seconds: only when the test raises the signal itself."""
 
     def over(*_: object) -> None:
         raise kind("the time limit of the job")
@@ -37,7 +37,7 @@ def time_limit(kind: type[Exception], seconds: float = 0.0) -> Iterator[None]:
 
 
 class AlarmingSocket:
-    """The signal comes when everything is handed over, and before Python runs the next line."""
+    """A socket that raises the signal when all bytes were sent, before Python runs the next line."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -52,7 +52,7 @@ class AlarmingSocket:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_time_limit_is_never_taken_for_a_broken_connection(url: str, name: str, kind: type[Exception]) -> None:
-    """Guards against a publish that is sent again, and stored twice, because the handler raised a TimeoutError."""
+    """Guards against a publish that is sent again and stored twice because the signal handler raised a TimeoutError."""
     with fairlane.connect(url, queue=name) as transport:
         transport.publish("g", 1)
         ((connection, _),) = transport._executor._sender._connections._free  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def test_a_time_limit_is_never_taken_for_a_broken_connection(url: str, name: str
 def test_a_time_limit_that_ends_while_a_call_waits_passes_as_it_is(
     url: str, name: str, kind: type[Exception], made: str
 ) -> None:
-    """Guards against a job that goes on after its time, because its limit looked like an error of the server."""
+    """Guards against a job that continues after its time limit because the exception looked like a server error."""
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
         through = f"redis://127.0.0.1:{proxy.port}/0"
         if made == "url":
@@ -81,8 +81,8 @@ def test_a_time_limit_that_ends_while_a_call_waits_passes_as_it_is(
                 transport.claim("w", 30)
 
 
-def test_an_interrupted_call_gives_its_connection_free_for_the_next(url: str, name: str) -> None:
-    """Guards against calls that wait for ever, since an interrupted one never gave back the right to a connection."""
+def test_an_interrupted_call_frees_its_connection_for_the_next_call(url: str, name: str) -> None:
+    """Guards against calls that wait for ever because an interrupted call never gave back its connection."""
     at = 0
     while True:
         with fairlane.connect(url, queue=name, max_connections=1, timeout=2) as transport:

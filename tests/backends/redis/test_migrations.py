@@ -1,4 +1,4 @@
-"""What a migration leaves on a Redis server."""
+"""A migration leaves the right functions and keys on a Redis server, also after a failure and beside others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client(url: str) -> Iterator[Any]:
 
 
 def use(url: str, queue: str) -> fairlane.Lease:
-    """Leave a leased, a parked and a waiting message in a queue, one with a dedup id; returns the lease."""
+    """Leave a leased, a parked and a waiting message in a queue, one with a dedup id. Return the lease."""
     with fairlane.connect(url, queue=queue) as transport:
         transport.publish("parked", 1, 4)
         parked = transport.claim("w", 60)
@@ -84,7 +84,7 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages(url: str, client: Any) ->
     before = listing(client, "used")
     migrate.upgrade(url, queue="used")
     assert listing(client, "used") == before
-    client.function_delete("fairlane_used")  # as after a restore of the data without the functions
+    client.function_delete("fairlane_used")  # as after a restore of the data that did not restore the functions
     migrate.upgrade(url, queue="used")
     assert listing(client, "used") == before
     with fairlane.connect(url, queue="used") as queue:
@@ -192,10 +192,10 @@ def test_a_lock_that_a_dead_migration_left_goes_away(url: str, client: Any) -> N
     assert client.keys("*") == [b"{jobs}:meta"]
 
 
-def test_whoever_waits_for_a_killed_migration_is_told_and_waits_for_ten_seconds_at_most(
+def test_a_migration_says_that_it_waits_for_a_killed_one_and_waits_ten_seconds_at_most(
     url: str, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Guards against a minute of silence."""
+    """Guards against a migration that waits for a minute and prints nothing."""
     code = (
         "import os, signal; from fairlane.backends.redis import target;"
         "target.RedisTarget._check_servers = lambda self: os.kill(os.getpid(), signal.SIGKILL);"
@@ -221,7 +221,7 @@ def test_a_migration_that_has_lost_its_lock_writes_no_revision(
 
 
 def test_a_library_that_does_not_load_leaves_no_revision(url: str, client: Any) -> None:
-    """Another library has a function of the same name, so the server refuses ours."""
+    """Another library has a function of the same name, so the server refuses the queue's library."""
     code = "#!lua name=other\nredis.register_function('jobs_ack', function() return 1 end)"
     client.execute_command("FUNCTION", "LOAD", code)
     with pytest.raises(ConfigurationError, match="jobs_ack"):

@@ -1,4 +1,4 @@
-"""The functions beside a model of the contract, on a clock that often stands still and sometimes goes back."""
+"""The functions give the same answers as a model of the contract. The clock often stands still or goes back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.harness.model import SECOND, Model
 
 STEPS = 700
 GROUPS = ["b", "a", "A", "a ", "é", "e\u0301", "{x}", "a:b", '"', "😀", "ab", "z" * 512]
-# Each length has a fraction of its own, so that two of them end together only if they began together: then the order
-# of the events must count.
+# Each length has its own fraction of a second. So two leases end at the same time only if they began at the same time.
+# Then the order of the events must decide.
 VISIBILITIES = [n * SECOND + 100_000 + n * 30_000 for n in range(6)]
 HEAD_STARTS = ["always", "0", "1.507"]
 DELAYS = [0, *(n * SECOND + 115_000 + n * 30_000 for n in range(6))]
 
 
 class Pair:
-    """Does the same to a library and to the model, and compares the answers."""
+    """Calls the library and the model with the same operations, and compares the answers."""
 
     def __init__(self, library: Library, model: Model, dice: random.Random) -> None:
         self.library = library
@@ -63,7 +63,7 @@ class Pair:
         return self.dice.choice(self.tokens[-6:] if self.dice.random() < 0.8 else self.tokens)
 
     def with_lease(self, function: str, *arguments: int) -> None:
-        """Do something that must succeed exactly if the model says that the lease holds."""
+        """Call a function that must succeed if, and only if, the model says that the lease holds."""
         group, token = self.lease()
         try:
             self.library.call(function, group, token, *arguments)
@@ -91,12 +91,12 @@ class Pair:
         self.model.now += micros
 
     def set_back(self) -> None:
-        """Set the server's clock back: for the queue, time goes on from the last that it has seen."""
+        """Set the server's clock back. For the queue, time continues from the last time that it has seen."""
         seen = self.library.client.hget(self.library.key("meta"), "time")
         if seen is not None:
             self.library.pass_time(-self.dice.randrange(1, 100) * 1000 * SECOND)
             self.model.now = int(seen) // SECOND * SECOND
-            self.claim()  # now it sees the step; what passes unseen between step and look would be lost
+            self.claim()  # so that the queue sees the step now; time that passes before that would not count
 
     def look(self) -> None:
         rows = self.library.call("group_status", 100)

@@ -1,4 +1,4 @@
-"""Replicas: what a failover may lose, and how `wait_replicas` keeps what was confirmed."""
+"""Replicas: a failover may lose changes, but with `wait_replicas` none that was confirmed."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ async def test_a_replica_that_is_gone_is_an_error_that_says_what_was_done(pair: 
 
 
 def failover(pair: Pair, wait_replicas: int) -> int:
-    """Freeze the primary while four threads publish, make the replica the primary, let the old one go on and join.
+    """Make the replica the primary while four threads publish; return how many confirmed publishes are lost.
 
-    Returns how many confirmed publishes are lost.
+    Meanwhile the old primary is frozen. Afterwards it continues, and becomes a replica of the new primary.
     """
     primary, replica = pair
     confirmed: list[int] = []
@@ -103,7 +103,7 @@ def failover(pair: Pair, wait_replicas: int) -> int:
             client.execute_command("REPLICAOF", "NO", "ONE")
     finally:
         os.kill(pid, signal.SIGCONT)
-    time.sleep(0.1)  # for which nobody has told the old primary
+    time.sleep(0.1)  # for this time the old primary does not know that there is a new one
     with connect(primary.url) as client:
         client.execute_command("REPLICAOF", "127.0.0.1", replica.port)
     stop.set()

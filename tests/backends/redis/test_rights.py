@@ -1,4 +1,4 @@
-"""The rights that the header of `library.lua.j2` lists are enough for a worker, and for one who only looks."""
+"""The rights in the header of `library.lua.j2` are enough for a worker, and for a reader who changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def server() -> Iterator[Redis]:
 
 
 def rules(role: str) -> list[str]:
-    """The rules of a role as the library's header gives them, for queue `orders`."""
+    """The rules of a role for the queue `orders`, from the header of the library."""
     text = render("lua/library.lua.j2", queue="orders", revision="0001")
     found = re.search(rf"^ +{role}: +(.*(?:\n {{12,}}.*)*)", text, re.MULTILINE)
     assert found, role
@@ -108,7 +108,7 @@ def failure_of(call: Callable[[], Any]) -> str | None:
 
 @pytest.mark.parametrize("command", ["fcall", "zadd", "hset", "zrange", "time", "zcard", "hlen", "type"])
 def test_a_right_that_is_missing_is_named(server: Redis, command: str) -> None:
-    """Guards against "try again" and "run fairlane migrate" for what only the person who gives rights can mend."""
+    """Guards against the advice "try again" or "run fairlane migrate" where somebody must grant a right."""
     with connected(server, "worker") as queue:
         queue.publish(f"without {command}", 0)
         lease = held(queue.claim("w", 30))
@@ -129,7 +129,7 @@ def test_a_right_that_is_missing_is_named(server: Redis, command: str) -> None:
             queue.ack(rest)
 
 
-def test_a_key_that_a_user_may_not_touch_is_said(server: Redis) -> None:
+def test_a_key_that_a_user_may_not_use_is_named(server: Redis) -> None:
     connected(server, "worker").close()
     with connect(server.url) as client:
         client.execute_command("ACL", "SETUSER", "worker", "resetkeys", "~{another}:*")

@@ -1,4 +1,4 @@
-"""Servers that say nothing, connections that are closed or all in use, callers that are cancelled: every call ends."""
+"""Every call ends in time: on a silent server, with closed or used-up connections, and when the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def through(proxy: Proxy) -> str:
 
 @pytest.fixture(params=["url", "client"])
 async def queue(request: pytest.FixtureRequest, queues: Queues, proxy: Proxy, name: str) -> Queue:
-    """Through the proxy, on a URL or on a client of the application."""
+    """A queue behind the proxy, on a URL or on a client of the application."""
     if request.param == "url":
         return await queues.open(name, url=through(proxy), timeout=TIMEOUT)
     return on_client(queues, through(proxy), name, timeout=TIMEOUT)
@@ -45,7 +45,7 @@ async def queue(request: pytest.FixtureRequest, queues: Queues, proxy: Proxy, na
 @pytest.mark.parametrize("call", NAMES)
 @pytest.mark.parametrize("twin", TWINS)
 async def test_silence_ends_every_call_in_time(queue: Queue, proxy: Proxy, call: str) -> None:
-    """Guards against a worker that hangs for ever on a server that keeps the connection open and says nothing."""
+    """Guards against a worker that waits for ever when a server keeps the connection open and does not answer."""
     await queue.publish("g", 1)
     await queue.publish("h", 2)
     lease = await queue.get()
@@ -59,8 +59,8 @@ async def test_silence_ends_every_call_in_time(queue: Queue, proxy: Proxy, call:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_drops_of_an_answer_do_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str) -> None:
-    """Each piece comes in time, the whole does not."""
+async def test_an_answer_in_small_pieces_does_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str) -> None:
+    """Each piece comes within the timeout, but the whole answer does not."""
     queue = await queues.open(name, url=through(proxy), timeout=TIMEOUT)
     await queue.publish("g", "x" * 4_000_000)
     proxy.delay = 0.1
@@ -70,12 +70,12 @@ async def test_drops_of_an_answer_do_not_prolong_a_call(proxy: Proxy, queues: Qu
 
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str, twin: str) -> None:
-    """Each answer while connecting comes in time, all of them do not."""
+    """Each answer while connecting comes within the timeout, but all of them together do not."""
     queue = await queues.open(name, url=through(proxy), timeout=TIMEOUT)
     proxy.cut()
-    await asyncio.sleep(0.05)  # a connection that has just been used is not looked at
+    await asyncio.sleep(0.05)  # a connection that was used just now is not checked
     proxy.delay = TIMEOUT * 0.8
-    # asyncio's handshake takes one round trip, after which the call itself is sent
+    # with asyncio the handshake takes one round trip, and then the call itself is sent
     outcome = "nothing was changed" if twin == "sync" else "not known"
     with at_most(TIMEOUT * 1.5), pytest.raises(BackendUnavailable, match=f"in time .*{outcome}"):
         await queue.publish("g", 1)
@@ -124,11 +124,11 @@ async def test_closing_never_waits_for_a_silent_server(queue: Queue, proxy: Prox
 async def test_a_connection_closed_while_idle_is_replaced_without_an_error(
     proxy: Proxy, queues: Queues, name: str, reset: bool
 ) -> None:
-    """Guards against the first call after each pause failing, where a firewall or the server ends idle connections."""
+    """Guards against an error in the first call after a pause, when a firewall or the server closed the connection."""
     queue = await queues.open(name, url=through(proxy))
     for number in range(3):
         proxy.cut(reset=reset)
-        time.sleep(0.05)  # noqa: ASYNC251 - the loop has no time to find out by itself
+        time.sleep(0.05)  # noqa: ASYNC251 - the loop must not run, so that it cannot notice the end itself
         assert await queue.publish("g", number) == number + 1
     assert proxy.accepted >= 4
 
@@ -150,7 +150,7 @@ def test_a_refused_connection_says_that_nothing_was_changed(url: str, name: str)
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:
         transport = fairlane.connect(through(proxy), queue=name)
         transport.publish("g", 1)
-    time.sleep(0.05)  # a connection that was in use a moment ago is not looked at again
+    time.sleep(0.05)  # a connection that was used a moment ago is not checked
     for operation in (lambda: transport.publish("g", 2), lambda: transport.claim("w", 30)):
         with pytest.raises(BackendUnavailable, match="nothing was changed"):
             operation()
@@ -179,7 +179,7 @@ print("done", flush=True)
 """
 
 
-def test_a_process_that_closes_nothing_ends_at_once_and_says_nothing(url: str, name: str) -> None:
+def test_a_process_that_closes_nothing_ends_at_once_and_prints_nothing(url: str, name: str) -> None:
     done = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, url, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

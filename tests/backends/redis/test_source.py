@@ -1,4 +1,4 @@
-"""The Lua text itself: linted, and its headers true."""
+"""The Lua text passes the linter, and its headers match the code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def function(request: pytest.FixtureRequest) -> str:
 
 
 def sections(source: str) -> dict[str, str]:
-    """What the header of a function says, by the word that begins each part."""
+    """The parts of a function's header, by the word with which each part begins."""
     found = HEADER.search(source)
     assert found, "the header is followed by the function"
     parts = re.split(r"\n {5}(KEYS|ARGV|returns|errors|cost) +", "\n" + found[1])
@@ -95,15 +95,15 @@ def test_a_header_says_which_errors_come(function: str) -> None:
 
 
 def test_functions_touch_declared_keys_only() -> None:
-    """The first argument of every command is one of KEYS, except of those that take none."""
+    """The first argument of every command is one of KEYS, except for commands that take no key."""
     calls = re.findall(r"redis\.p?call\('(\w+)'(?:, ([^,)]+))?", library())
     assert len(calls) > 30
     for command, first in calls:
         assert first.startswith("keys[") or command in ("TIME", "INFO"), (command, first)
 
 
-def test_the_rights_in_the_head_are_the_commands_that_are_used() -> None:
-    """The guard looks them up one by one, to name the one that is missing."""
+def test_the_rights_in_the_header_are_the_commands_that_are_used() -> None:
+    """`guard.lua.j2` checks these rights one by one, to name the missing one."""
     used = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", library())}
     listed = re.search(r"worker: .*?(?=reader:)", library(), re.DOTALL)
     assert listed
@@ -118,14 +118,14 @@ def test_the_client_reads_its_keys_from_the_template() -> None:
         assert re.search(rf"(?:= |-- ){number} -- {re.escape(key)},", library())
 
 
-def test_text_is_never_made_of_a_large_number_by_concatenation() -> None:
-    """`..` writes numbers with 14 digits; times have 16. (`seq` beside `..` is a text of 16 digits.)"""
+def test_a_large_number_is_never_written_by_concatenation() -> None:
+    """`..` writes numbers with 14 digits, but times have 16. (A `seq` next to `..` is already a text of 16 digits.)"""
     for line in library().splitlines():
         joined = re.search(r"\.\. *(now|time|ready_at|expires_at|published_at)\b", line)
         assert not joined, line
 
 
-def test_every_function_drains_a_full_server_except_publish() -> None:
+def test_every_function_except_publish_works_on_a_full_server() -> None:
     flags = dict(re.findall(r"callback = guarded\((\w+), \w+\),\n  flags = \{(.*?)\}", library()))
     assert flags.pop("publish").strip() == ""
     assert all("allow-oom" in flag for flag in flags.values())

@@ -1,6 +1,6 @@
-"""Connections of our own under stress: threads, tasks, loops and forks at once, while connections break at random.
+"""Fairlane's own connections under stress: threads, tasks, event loops and forks at once, on breaking connections.
 
-No answer may go to another call, nothing that was confirmed may be lost or doubled, no connection may be left over.
+No call may get the answer of another. No confirmed message may be lost or doubled. No connection may be left open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECONDS = 5.0
 
 
 class Storm:
-    """What the callers have seen."""
+    """What the callers have done and seen."""
 
     def __init__(self) -> None:
         self.until = time.monotonic() + SECONDS
@@ -48,7 +48,7 @@ class Storm:
                 self.unsure.add(event)
 
     def looked(self, group: str, rows: Any) -> None:
-        """An answer that belongs to another call would be of another group."""
+        """Check that the answer is about this group: the answer of another call would be about another group."""
         wrong = [row for row in rows if row.group_id != group or not row.event.startswith(f"{group} ")]
         if wrong:
             self.problems.append(f"{group}: {wrong}")
@@ -101,7 +101,7 @@ def loop(storm: Storm, queue: fairlane.AsyncRedisTransport[Any], name: str) -> N
 
 
 def fork(storm: Storm, queue: fairlane.RedisTransport[Any], number: int) -> int:
-    """A child that publishes ten messages, whatever its parent's threads do at this moment."""
+    """Start a child process that publishes ten messages, while threads of the parent use the same transport."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -120,7 +120,7 @@ def fork(storm: Storm, queue: fairlane.RedisTransport[Any], number: int) -> int:
     return child
 
 
-def test_connections_that_break_at_random_mix_up_nothing(url: str, name: str) -> None:
+def test_connections_that_break_at_random_never_mix_up_answers(url: str, name: str) -> None:
     storm = Storm()
     dice = random.Random(1)
     with Proxy(int(url.rpartition(":")[2].partition("/")[0])) as proxy:

@@ -1,4 +1,4 @@
-"""Many workers at once, dying, giving back, extending: the order holds, nothing is lost, the keys agree."""
+"""Many workers ack, nack, extend or stop: the order is kept, no message is lost, and the keys agree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Work:
                 raise
 
     def one(self, dice: random.Random, call: Callable[..., Any], token: str) -> None:
-        # long leases are acked in time; short ones are left to expire, and acked or given back too late on purpose
+        # long leases are acked in time; short leases expire, and are acked or nacked too late on purpose
         short = dice.random() < 0.3
         visibility = MILLISECOND * (dice.randrange(1, 6) if short else 60_000)
         reply = leased(call("claim", f"w{token}", visibility, dice.choice([0, 0, 0, 1, 3]), token))
@@ -63,11 +63,11 @@ class Work:
             if action < 0.15:
                 call("nack", group, token, dice.choice([0, 0, MILLISECOND, 5 * MILLISECOND]))
             elif action < 0.25 and short:
-                pass  # died
+                pass  # as if the worker had died: it sends nothing more
             else:
                 if action < 0.5:
                     call("extend", group, token, 60_000 * MILLISECOND)
-                with self.lock:  # so that what is noted is in the order in which it happened
+                with self.lock:  # so that the list is in the order in which it happened
                     call("ack", group, token)
                     self.done[group].append(int(event))
                     if int(event) != len(self.done[group]):

@@ -1,4 +1,4 @@
-"""Ties, and clocks that go wrong. The clock of these queues stands still unless the test moves it."""
+"""The order of groups when times are equal, and when the clock is wrong. It stands still unless a test moves it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.backends.redis.library import NOON, SECOND, LeaseLost, Library
 
 MakeLibrary = Callable[..., Library]
 NAMES = ["m", "z", "a", "q", "b", "y"]
-"""In an order that no sorting gives."""
+"""Names in an order that no sorting produces."""
 
 
 def claim_all(library: Library, visibility: int = SECOND) -> list[tuple[str, str]]:
-    """Lease every group; returns groups and tokens."""
+    """Lease every group, and return the groups with their tokens."""
     leases: list[tuple[str, str]] = []
     while reply := library.claim(f"t{len(leases)}", visibility):
         leases.append((reply[0].decode(), reply[3].decode()))
@@ -54,7 +54,8 @@ def test_nacks_within_one_microsecond_keep_their_order(timed: MakeLibrary, pause
 
 @pytest.mark.parametrize("function", ["ack", "nack"])
 def test_a_place_taken_by_a_lease_that_ends_now_delays_all_that_follow(timed: MakeLibrary, function: str) -> None:
-    """The first to come back gives way to the end of six leases; when one of those goes, nobody slips in there."""
+    """The first group that returns is placed behind the ends of six leases. When one of these leases goes away, no
+    later group may take its place."""
     library = timed()
     ends = [f"end{number}" for number in range(6)]
     for name in ("z", "a"):
@@ -66,7 +67,7 @@ def test_a_place_taken_by_a_lease_that_ends_now_delays_all_that_follow(timed: Ma
     library.pass_time(100)
     start = library.time + SECOND
     for number, name in enumerate(ends):
-        library.claim(name, SECOND)  # each a microsecond later than the one before, so they end in a row
+        library.claim(name, SECOND)  # each lease ends one microsecond after the one before
         assert library.client.zscore(library.key("floor:0"), name) == start + number
     library.set_time(start)
     argv = (0,) if function == "nack" else ()
@@ -102,7 +103,7 @@ def test_delays_that_end_together_keep_the_order_of_their_nacks(timed: MakeLibra
 
 
 def test_events_of_all_kinds_that_end_in_one_microsecond_never_share_a_place(timed: MakeLibrary) -> None:
-    """Each event takes a microsecond more, so visibilities that shrink by one collide exactly."""
+    """Each event comes one microsecond later. So visibilities that shrink by one microsecond end at the same time."""
     library = timed()
     for number in range(40):
         library.publish(f"g{number:02}", "1", number % 5)
@@ -142,7 +143,7 @@ def test_new_groups_go_first_in_the_order_of_their_first_publish(timed: MakeLibr
     assert names(library.order()) == ["new 2", "new 1", *NAMES]
 
 
-def test_a_head_start_goes_before_those_served_since_and_behind_the_others(timed: MakeLibrary) -> None:
+def test_a_new_group_goes_before_those_served_within_the_head_start_and_after_the_others(timed: MakeLibrary) -> None:
     library = timed(head_start="1.5")
     for name in ("before", "since", "before", "since"):
         library.publish(name)
@@ -158,7 +159,8 @@ def test_a_head_start_goes_before_those_served_since_and_behind_the_others(timed
 
 
 def test_new_groups_whose_places_are_taken_keep_their_order(timed: MakeLibrary) -> None:
-    """The first one gives way to two that were served a second ago; when one of those goes, nobody slips in there."""
+    """The first new group is placed behind two groups that were served a second ago. When one of these goes away, no
+    later group may take its place."""
     library = timed()
     for name in ("x", "y", "x", "y"):
         library.publish(name, "1", 4 if name == "y" else 0)
@@ -175,7 +177,7 @@ def test_new_groups_whose_places_are_taken_keep_their_order(timed: MakeLibrary) 
     assert names(library.order()) == ["x", "first", "second"]
 
 
-def test_without_a_head_start_new_groups_stand_in_one_line_with_the_served(timed: MakeLibrary) -> None:
+def test_without_a_head_start_new_groups_wait_behind_those_served_before(timed: MakeLibrary) -> None:
     library = timed(head_start="0")
     library.publish("served")
     library.publish("served")

@@ -1,6 +1,6 @@
-"""Queues on a stand-in cluster of the test's own, which can be broken; every test runs for both twins.
+"""Queues on a stand-in cluster that belongs to the test and can fail on purpose. Every test runs for both twins.
 
-The contract suite runs on rqlite as on every other backend; what is here goes wrong on purpose.
+The contract suite runs on rqlite as on every other backend. The tests here are about what can fail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def queues(cluster: Cluster, twin: str, folder: Path) -> AsyncIterator[Que
 
 @pytest.fixture
 async def queue(queues: Queues, cluster: Cluster) -> Queue:
-    """A fresh queue; nothing has been seen by the cluster yet."""
+    """A fresh queue. The list of requests that the cluster has seen is empty."""
     made = await queues.make()
     cluster.forget_seen()
     return made
@@ -49,7 +49,7 @@ def posts(cluster: Cluster) -> list[tuple[int, str]]:
 
 
 def sent(cluster: Cluster, endpoint: str = "execute") -> int:
-    """How many requests there were to an endpoint."""
+    """The number of requests to an endpoint so far."""
     return sum(seen.path == f"/db/{endpoint}" for seen in cluster.seen)
 
 

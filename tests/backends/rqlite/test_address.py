@@ -1,4 +1,4 @@
-"""URLs and options; no server needed."""
+"""URLs and options are read correctly, and wrong ones are refused. No server is needed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_user_may_have_no_password_and_options_win_over_the_url() -> None:
     assert address.timeout == 2
 
 
-def test_an_address_named_twice_is_asked_once() -> None:
+def test_an_address_that_is_given_twice_is_used_once() -> None:
     assert locate("rqlite://a:1,b:1,a:01", {}).nodes == ("http://a:1", "http://b:1")
 
 
@@ -78,7 +78,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("url", WRONG)
-def test_a_wrong_url_is_refused_without_a_word_of_the_password(url: str) -> None:
+def test_a_wrong_url_is_refused_without_showing_the_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         locate(url, {})
     assert "hid" not in str(caught.value)
@@ -108,11 +108,11 @@ def test_making_a_transport_of_a_client_needs_a_url_and_the_right_kind_of_client
     import requests
 
     with pytest.raises(TypeError, match="'url'"):
-        fairlane.RqliteTransport(requests.Session())  # type: ignore[call-arg]  # what is refused
+        fairlane.RqliteTransport(requests.Session())  # type: ignore[call-arg]  # wrong on purpose
     with pytest.raises(ConfigurationError, match=r"requests\.Session"):
-        fairlane.RqliteTransport(httpx.AsyncClient(), url=URL)  # type: ignore[arg-type]  # what is refused
+        fairlane.RqliteTransport(httpx.AsyncClient(), url=URL)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ConfigurationError, match=r"httpx\.AsyncClient"):
-        fairlane.AsyncRqliteTransport(requests.Session(), url=URL)  # type: ignore[arg-type]  # what is refused
+        fairlane.AsyncRqliteTransport(requests.Session(), url=URL)  # type: ignore[arg-type]  # wrong on purpose
     secured = URL.replace("rqlite:", "rqlites:")
     with pytest.raises(TypeError, match="'verify'"):
-        fairlane.RqliteTransport(requests.Session(), url=secured, verify=False)  # type: ignore[call-arg]  # what is refused
+        fairlane.RqliteTransport(requests.Session(), url=secured, verify=False)  # type: ignore[call-arg]  # wrong option

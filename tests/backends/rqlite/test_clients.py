@@ -1,4 +1,4 @@
-"""HTTP clients: given ones, TLS, threads, event loops, cancellation, and what is left open."""
+"""HTTP clients of Fairlane and of the application: TLS, threads, event loops, cancellation and closing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.servers.rqlite import Cluster
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Any]:
-    """A cluster that speaks TLS, and its certificate."""
+    """A cluster with TLS, and its certificate."""
     certificate, key = make_certificate(tmp_path)
     with rqlite.private(nodes=3, auth="me:secret", tls=(certificate, key)) as cluster:
         fairlane.migrate.upgrade(f"{cluster.url}?ca_file={certificate}", queue="q")
@@ -60,7 +60,7 @@ async def closed(transport: Any) -> None:
         await waiting
 
 
-async def test_tls_with_a_certificate_of_ones_own(secured: Any, twin: str) -> None:
+async def test_tls_with_a_private_certificate(secured: Any, twin: str) -> None:
     cluster, certificate = secured
     transport = await opened(twin, cluster.url, ca_file=str(certificate))
     await cycle(transport, twin)
@@ -74,8 +74,8 @@ async def test_tls_without_verification(secured: Any, twin: str) -> None:
     await closed(transport)
 
 
-async def test_tls_refuses_a_certificate_that_nobody_vouches_for(secured: Any, twin: str, tmp_path: Path) -> None:
-    """With the wrong authorities, and with those of the system; nothing was sent, and so nothing is uncertain."""
+async def test_tls_refuses_an_untrusted_certificate(secured: Any, twin: str, tmp_path: Path) -> None:
+    """With the wrong authorities, and with those of the system. Nothing was sent, so the outcome is certain."""
     cluster, _ = secured
     other, _ = make_certificate(tmp_path, "other")
     cluster.forget_seen()
@@ -118,14 +118,14 @@ async def test_a_given_clients_first_operation_says_what_is_wrong(cluster: Clust
         await cycle(kind(client, queue="missing", url=cluster.url), twin)
 
 
-async def test_neither_proxies_nor_netrc_come_between(
+async def test_proxy_variables_and_netrc_are_ignored(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await assert_neither_proxies_nor_netrc_come_between(queue, monkeypatch, tmp_path)
 
 
 async def test_connections_are_kept(queue: Queue, cluster: Cluster) -> None:
-    """Twenty operations one after another must not open twenty connections."""
+    """Guards against a new connection for each operation."""
     listener = cluster._listeners[0]
     assert listener is not None
     before = len(listener._connections)
@@ -135,8 +135,8 @@ async def test_connections_are_kept(queue: Queue, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("twin", ["sync"], indirect=True)
-async def test_the_system_finds_out_which_idle_connections_are_dead(queue: Any) -> None:
-    """Guards against a firewall that forgets connections: the next ack would get no answer. The other twin's expire."""
+async def test_the_operating_system_detects_dead_idle_connections(queue: Any) -> None:
+    """Guards against an ack without an answer after a firewall forgot the connection. In the other twin they expire."""
     await queue.publish("g", 1)
     pools = executor(queue)._session.get_adapter("http://").poolmanager.pools
     (key,) = pools.keys()
@@ -148,7 +148,7 @@ async def test_the_system_finds_out_which_idle_connections_are_dead(queue: Any) 
     pool._put_conn(connection)
 
 
-async def test_close_lets_go_of_the_connections(queue: Queue) -> None:
+async def test_close_closes_the_connections(queue: Queue) -> None:
     await queue.publish("g", 1)
     before = open_files()
     await queue.close()
@@ -159,7 +159,7 @@ async def test_close_lets_go_of_the_connections(queue: Queue) -> None:
 
 
 def test_threads_share_a_transport(cluster: Cluster) -> None:
-    """Guards against more threads than connections are kept."""
+    """Guards against errors when there are more threads than connections that are kept."""
     assert_threads_share_a_transport(cluster.url, "q")
 
 
@@ -202,10 +202,10 @@ async def test_more_calls_than_connections_wait_for_their_turn(queue: Queue, clu
     assert (await queue.status()).messages == 100
 
 
-async def test_a_connection_that_the_server_closed_in_the_meantime_is_no_lost_answer(
+async def test_a_connection_that_the_server_closed_meanwhile_is_not_a_lost_answer(
     queue: Queue, cluster: Cluster
 ) -> None:
-    """A worker is busy for a while, and the node restarts: its ack must not end in doubt."""
+    """The node restarts while a worker handles a message. The outcome of its ack must not be unknown."""
     await queue.publish("g", 1)
     lease = await queue.get()
     await in_thread(cluster.stop_node, 0)
@@ -243,7 +243,7 @@ async def test_a_message_of_five_megabytes(queue: Queue) -> None:
     assert lease.event == event
 
 
-async def test_an_executor_tells_nothing_of_the_password(queue: Queue) -> None:
+async def test_an_executor_does_not_show_the_password(queue: Queue) -> None:
     assert "secret" not in repr(executor(queue)._wire.address)
     with pytest.raises(ConfigurationError):
         await queue.another(colour="red")

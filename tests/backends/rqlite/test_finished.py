@@ -1,4 +1,4 @@
-"""Which finished messages a queue remembers, for a publish that is sent again when its message is gone."""
+"""A queue remembers finished messages, for a publish that is sent again after its message was finished."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.harness.queues import in_thread
 COMMON = {"p_event": "1", "p_priority": 0, "p_dedup_id": None}
 
 
-async def test_only_so_many_finished_messages_are_remembered(queue: Any) -> None:
-    """The newest of them, whatever the order in which they were published; more would be left behind for ever."""
+async def test_only_the_newest_finished_messages_are_remembered(queue: Any) -> None:
+    """The newest are those that were finished last. Guards against records that stay in the queue for ever."""
 
     async def sql(*texts: Any) -> Any:
         reads = texts[0].startswith("select")

@@ -1,4 +1,4 @@
-"""Migrations: one request for a step and its revision, which may be lost, repeated, or come second."""
+"""Migrations: one request has a step and its revision. It may be lost, sent twice, or come after another one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_up_down_up_leaves_nothing_and_makes_the_same(cluster: Cluster, probe: A
 
 
 def test_no_clock_is_frozen_in_the_layout(cluster: Cluster, probe: Any) -> None:
-    """rqlite would write the time of the migration into triggers, defaults and views for ever."""
+    """Guards against `'now'` in triggers, defaults and views. rqlite would replace it by the time of the migration."""
     migrate.upgrade(cluster.url, queue="q", head_start=0)
     texts = [row[2] for row in probe.query(SCHEMA).values if row[2]]
     layout = "\n".join(texts).replace("2440587.5", "").replace("where name = 'now'", "")
@@ -106,7 +106,7 @@ def test_no_clock_is_frozen_in_the_layout(cluster: Cluster, probe: Any) -> None:
 
 
 def test_followers_have_the_same_layout_and_the_same_messages(cluster: Cluster) -> None:
-    """Statements are replicated, not data: none may come out differently on another node."""
+    """rqlite replicates statements, not data. So each statement must have the same result on all nodes."""
     migrate.upgrade(cluster.url, queue="q")
     with connect(cluster.url, "q") as transport:
         for number in range(30):
@@ -161,11 +161,12 @@ def test_downgrade_survives(cluster: Cluster, fault: Any) -> None:
 
 @pytest.mark.parametrize("quirk", [False, True])
 def test_a_step_that_fails_in_the_middle_leaves_nothing(quirk: Any) -> None:
-    """Also where a failing statement with RETURNING would not end the transaction (rqlite up to 9.4.1)."""
+    """Also with rqlite up to 9.4.1, where a failing statement with RETURNING does not end the transaction."""
     quirks = Quirks(failed_returning_commits=quirk)
     with rqlite.private(nodes=3, quirks=quirks) as cluster:
         probe = Probe(cluster.urls[0])
-        probe.execute("create view q_group_status as select 1")  # in the way of the last part
+        # a view of this name makes the last part of the step fail
+        probe.execute("create view q_group_status as select 1")
         probe.execute("create table q_groups (x)")
         with pytest.raises(Exception, match="q_groups"):
             migrate.upgrade(cluster.url, queue="q")
@@ -178,7 +179,7 @@ def test_a_step_that_fails_in_the_middle_leaves_nothing(quirk: Any) -> None:
 
 
 def test_eight_migrations_at_once_all_succeed(cluster: Cluster) -> None:
-    """Targets as eight processes have them: all have read "nothing there" before any of them writes."""
+    """Eight targets, as in eight processes: each has read that there is no queue before the first one writes."""
     targets = [target_of(cluster) for _ in range(8)]
     assert {target.read() for target in targets} == {None}
     with ThreadPoolExecutor(8) as pool:
@@ -201,7 +202,7 @@ def test_eight_processes_at_once_all_succeed(cluster: Cluster) -> None:
     assert works(cluster)
 
 
-def test_a_step_that_comes_after_another_of_its_kind_is_done_already(cluster: Cluster) -> None:
+def test_a_step_that_another_migration_has_made_is_not_made_again(cluster: Cluster) -> None:
     late, quick = target_of(cluster), target_of(cluster)
     assert late.read() is None
     apply(quick)
@@ -212,7 +213,7 @@ def test_a_step_that_comes_after_another_of_its_kind_is_done_already(cluster: Cl
 
 
 def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster: Cluster, probe: Any) -> None:
-    """A downgrade meets an upgrade: whoever is late says so, and changes nothing."""
+    """A downgrade and an upgrade run at the same time: the later one raises an error and changes nothing."""
     late, quick = target_of(cluster), target_of(cluster)
     apply(quick)
     late.read()
@@ -229,7 +230,7 @@ def test_a_step_never_starts_from_another_revision_than_it_was_made_for(cluster:
 
 
 def alembic(cluster: Cluster, command: Any, *arguments: Any, **flags: Any) -> Any:
-    """Run one of Alembic's commands; returns what it printed."""
+    """Run an Alembic command, and return what it printed."""
     output = StringIO()
     config = Config(str(bundle_root() / "alembic.ini"), stdout=output)
     config.attributes["fairlane_settings"] = Settings(cluster.url, Choices("q"))
@@ -259,7 +260,7 @@ def test_every_alembic_command_works(cluster: Cluster) -> None:
     alembic(cluster, "downgrade", "base")
 
 
-def test_a_stamp_without_a_queue_is_taken_back_without_a_trace(cluster: Cluster) -> None:
+def test_a_stamp_without_a_queue_can_be_removed_completely(cluster: Cluster) -> None:
     alembic(cluster, "stamp", "head")
     assert "0001" in alembic(cluster, "current")
     assert migrate.status(cluster.url, queue="q").found is None
@@ -287,7 +288,7 @@ def all_of_it(probe: Any) -> Any:
 
 
 def test_offline_makes_the_same_as_online(cluster: Cluster, probe: Any) -> None:
-    """What a DBA would send, by hand or with the curl command around it."""
+    """The script is what a DBA sends, by hand or with the curl command around it."""
     migrate.upgrade(cluster.url, queue="q")
     online = all_of_it(probe)
     migrate.downgrade(cluster.url, queue="q", revision="base")
@@ -323,7 +324,7 @@ def test_what_is_wrong_with_the_server_is_a_typed_error(cluster: Cluster) -> Non
     with pytest.raises(AuthenticationFailed):
         migrate.upgrade(cluster.url.replace("secret", "wrong"), queue="q")
     cluster.lose_leader(0.3)
-    migrate.upgrade(cluster.url, queue="q")  # waits
+    migrate.upgrade(cluster.url, queue="q")  # this waits until the server is ready
     cluster.faults.refuse(100)
     with pytest.raises(BackendUnavailable):
         migrate.status(cluster.url, queue="q")

@@ -1,4 +1,4 @@
-"""Several addresses, dead nodes, elections: what start-up and operations make of them, and what they say at the end."""
+"""Several addresses, dead nodes and elections: transports and operations find the leader, or give up in time."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_without_retries_every_address_is_still_asked_once(
 
 
 async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cluster: Cluster) -> None:
-    """It takes requests, and says nothing."""
+    """The node accepts requests and does not answer."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         url = url_of(cluster, 1).replace("@", f"@127.0.0.1:{silent.getsockname()[1]},")
         patient = await queues.open(queue.name, url=url, timeout=0.9)
@@ -175,7 +175,9 @@ async def test_a_node_that_hangs_is_passed_over(queues: Queues, queue: Queue, cl
         assert posts(cluster) == [(0, "/db/execute")], "found out at start, and remembered"
 
 
-async def test_a_wrong_password_is_not_a_matter_of_time(queue: Queue, cluster: Cluster, twin: str) -> None:
+async def test_a_wrong_password_is_an_error_at_once_even_without_a_leader(
+    queue: Queue, cluster: Cluster, twin: str
+) -> None:
     url = cluster.url.replace("secret", "wrong-one")
     cluster.lose_leader(LATER)
     began = time.monotonic()
@@ -238,7 +240,7 @@ async def publish_and_claim(queue: Queue) -> Any:
 
 
 async def test_many_callers_share_what_is_known_of_the_nodes(queue: Queue, cluster: Cluster) -> None:
-    """A leader dies under all of them at once."""
+    """The leader dies while all of them use it."""
     await asyncio.gather(*(queue.publish(f"g{n}", n) for n in range(20)))
     await in_thread(cluster.stop_node, 0)
     await asyncio.gather(*(queue.publish(f"g{n}", n + 100) for n in range(20)))
@@ -266,7 +268,7 @@ def test_every_address_gets_its_turn(count: Any) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The clock of whichever node leads; set `clock.off` to the seconds that it is wrong by."""
+    """The clock of the current leader. `clock.off` is the number of seconds by which it is wrong."""
 
     class Clock:
         off = 0.0

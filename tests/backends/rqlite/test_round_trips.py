@@ -1,4 +1,4 @@
-"""One operation is one POST, to the leader, with what keeps it from being applied twice."""
+"""One operation is one POST to the leader. It contains an id, so that it is not applied twice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_leader_is_found_once_and_remembered(queue: Queue, cluster: Cl
 
 
 async def test_what_one_caller_finds_out_counts_for_the_next(queue: Queue, cluster: Cluster) -> None:
-    """The node is a matter of the transport, not of the call."""
+    """The transport remembers the leader, not the single call."""
     cluster.change_leader(1)
     await queue.groups()
     cluster.forget_seen()
@@ -80,7 +80,7 @@ HEX = ["x'6869'", "X''", "x'00'", "x'6869", "tx'6869'", "'6869'", "''"]
 
 @pytest.mark.parametrize("text", HEX)
 async def test_texts_that_look_like_blobs_stay_texts(queue: Queue, text: str) -> None:
-    """rqlite stores a parameter such as x'6869' as the bytes of "hi"."""
+    """Guards against texts that rqlite stores as bytes: it stores a parameter such as x'6869' as the bytes of "hi"."""
     await queue.publish(text, text, dedup_id=text)
     assert await queue.publish("another", 1, dedup_id=text) == 1
     lease = await queue.get(text)
@@ -92,7 +92,7 @@ async def test_texts_that_look_like_blobs_stay_texts(queue: Queue, text: str) ->
 
 
 async def test_seconds_are_floats_and_whole_numbers_exact(queue: Queue) -> None:
-    """JSON of rqlite writes 60.0 as 60, and integers up to 64 bits exactly."""
+    """In JSON, rqlite writes 60.0 as 60. It writes integers of up to 64 bits exactly."""
     await queue.publish("g", 1)
     change = f"update \"{queue.name}_settings\" set value = {2**62} where name = 'last_seq'"
     assert isinstance(queue.kit, RqliteKit)
@@ -111,7 +111,7 @@ async def test_seconds_are_floats_and_whole_numbers_exact(queue: Queue) -> None:
 
 
 async def test_within_one_tick_of_the_clock_groups_go_in_the_order_of_events(queue: Queue) -> None:
-    """The clock of a statement moves in steps of 86 ms, in which all of this happens."""
+    """The clock of a statement moves in steps of 86 ms. All operations of this test happen within one step."""
     for name in "edcba":
         await queue.publish(name, 1)
         await queue.publish(name, 2)

@@ -1,6 +1,7 @@
-"""Everything at once: publishers and workers of both kinds, while answers get lost and leaders come and go.
+"""Publishers and workers of both twins work while answers are lost and the leader changes.
 
-Bounded in operations and time. What is checked is the contract, from the outside: who held which message when.
+The number of operations and the time are limited. The test checks the contract from outside: which worker held which
+message, and when.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ EACH = 40
 SECONDS = 120
 
 
-class Ledger:
-    """Who holds what, as the workers see it."""
+class Record:
+    """Which worker holds which message, as the workers see it."""
 
     def __init__(self) -> None:
         self.holders: dict[str, str] = {}
@@ -48,10 +49,11 @@ class Ledger:
         del self.holders[lease.group_id]
 
 
-async def stubborn(operation: Any, lease: Any) -> Any:
-    """What a careful caller does with an ack or a nack: repeat it while its outcome is not known.
+async def repeated(operation: Any, lease: Any) -> Any:
+    """Call ack or nack again until its outcome is known, as a careful caller does.
 
-    Leases are long here and nobody else has the token, so `LeaseLost` can only mean that it was done.
+    Leases are long here, and no other worker has the token. So `LeaseLost` can only mean that an earlier try was
+    applied.
     """
     doubt = False
     while True:
@@ -64,19 +66,19 @@ async def stubborn(operation: Any, lease: Any) -> Any:
             return None
 
 
-async def publish(queue: Queue, ledger: Any, number: Any) -> None:
+async def publish(queue: Queue, record: Any, number: Any) -> None:
     for n in range(EACH):
         event = f"{number}-{n}"
         while True:
-            # with an id of its own, so that even a call that has failed may be repeated
+            # with its own dedup id, so that even a failed call may be repeated
             with contextlib.suppress(BackendUnavailable):
                 await queue.publish(f"g{(number + n) % GROUPS}", event, dedup_id=event)
                 break
 
 
-async def work(queue: Queue, ledger: Any, name: str, total: Any) -> None:
+async def work(queue: Queue, record: Any, name: str, total: Any) -> None:
     chance = random.Random(name)
-    while len(ledger.finished) < total:
+    while len(record.finished) < total:
         try:
             lease = await queue.claim(name, LONG)
         except BackendUnavailable:
@@ -84,16 +86,16 @@ async def work(queue: Queue, ledger: Any, name: str, total: Any) -> None:
         if lease is None:
             await asyncio.sleep(0.01)
             continue
-        ledger.take(name, lease)
+        record.take(name, lease)
         if chance.random() < 0.3:
             with contextlib.suppress(BackendUnavailable):
                 lease = await queue.extend(lease, LONG)
-        ledger.give_up(lease)  # from the moment of the request on, somebody else may have it
+        record.give_up(lease)  # from the next request on, another worker may get the message
         if chance.random() < 0.25:
-            await stubborn(queue.nack, lease)
+            await repeated(queue.nack, lease)
         else:
-            await stubborn(queue.ack, lease)
-            ledger.finished.append(lease.event)
+            await repeated(queue.ack, lease)
+            record.finished.append(lease.event)
 
 
 async def trouble(cluster: Cluster, over: Any) -> None:
@@ -125,20 +127,22 @@ async def trouble(cluster: Cluster, over: Any) -> None:
             await asyncio.wait_for(over.wait(), 0.05)
 
 
-async def test_a_storm_loses_doubles_and_reorders_nothing(queue: Queue, cluster: Cluster) -> None:
-    ledger, over = Ledger(), asyncio.Event()
+async def test_no_message_is_lost_doubled_or_reordered_while_everything_fails_at_random(
+    queue: Queue, cluster: Cluster
+) -> None:
+    record, over = Record(), asyncio.Event()
     total = PUBLISHERS * EACH
     storm = asyncio.ensure_future(trouble(cluster, over))
-    workers = [work(queue, ledger, f"w{n}", total) for n in range(4)]
-    publishers = [publish(queue, ledger, number) for number in range(PUBLISHERS)]
+    workers = [work(queue, record, f"w{n}", total) for n in range(4)]
+    publishers = [publish(queue, record, number) for number in range(PUBLISHERS)]
     try:
         await asyncio.wait_for(asyncio.gather(*publishers, *workers), SECONDS)
     finally:
         over.set()
         await storm
         cluster.faults.clear()
-    assert Counter(ledger.finished) == Counter(f"{number}-{n}" for number in range(PUBLISHERS) for n in range(EACH))
-    for events in ledger.delivered.values():
+    assert Counter(record.finished) == Counter(f"{number}-{n}" for number in range(PUBLISHERS) for n in range(EACH))
+    for events in record.delivered.values():
         for number in range(PUBLISHERS):
             own = [int(event.partition("-")[2]) for event in events if event.startswith(f"{number}-")]
             assert own == sorted(set(own)), "one publisher's messages changed places"

@@ -1,4 +1,4 @@
-"""What each answer amounts to, and what becomes of it; no server needed."""
+"""Each answer of rqlite becomes the right rows or the right error. No server is needed."""
 
 import json
 import re
@@ -154,7 +154,7 @@ def test_other_refusals() -> None:
         answer(413, b"")
 
 
-def test_an_old_rqlite_is_found_out() -> None:
+def test_an_old_rqlite_is_detected() -> None:
     with pytest.raises(RqliteError, match="its answer has no rows"):
         answer(body={"results": [{"rows_affected": 1}]})
     revision = {
@@ -174,7 +174,7 @@ def test_an_old_rqlite_is_found_out() -> None:
         assert found == [{"revision": "0001", "serves": "0001"}]
 
 
-def test_a_missing_queue_is_no_matter_of_an_errors_text() -> None:
+def test_a_missing_queue_is_not_recognised_by_the_text_of_an_error() -> None:
     body = {"results": [*rows([0], columns=("found",))["results"], {"error": "no such table: q_settings"}]}
     assert answer(body=body, request=Call(REVISION, {})) == []
     body["results"][0]["values"] = [[1]]
@@ -213,9 +213,10 @@ STATEMENTS = [
 @pytest.mark.parametrize(
     "call", STATEMENTS, ids=lambda call: f"{call.operation.name}{call.arguments.get('p_min_priority', '')}"
 )
-def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(call: Any) -> None:
-    """And if its parser understands the statement, and has nothing to replace in it: what it prints anew in the place
-    of an UPDATE has no RETURNING. The statement before tells the time, and needs none."""
+def test_rqlite_finds_returning_in_each_statement_and_changes_nothing_in_it(call: Any) -> None:
+    """rqlite returns rows only where it finds "returning " with a blank. Its parser must understand the statement and
+    replace nothing, since an UPDATE that it prints again has no RETURNING. The first statement sets the time and needs
+    no RETURNING."""
     clock, (sql, _) = json.loads(wire().post(Call(call.operation, {"p_token": "t", **call.arguments})).body)
     assert "returning " in sql
     assert not any(mark in sql for mark in (*TIME_MARKS, *RANDOM_MARKS, "[", "`", "~", "--", "materialized"))
@@ -226,11 +227,11 @@ def test_rqlite_returns_rows_only_if_it_finds_the_word_with_a_blank_behind_it(ca
     assert len(re.findall(r"julianday\(24\d{5}\.\d{6}\)", process(clock[0]).sql)) == 1
 
 
-# Programs: which requests follow which answers.
+# Programs: which requests follow which answers
 
 
 def drive(program: Any, *outcomes: Any) -> Any:
-    """Feed outcomes to a program; returns the requests it made, the pauses between them, and how it ended."""
+    """Give outcomes to a program; return its requests, the pauses between them, and its result or error."""
     requests, pauses, feed = [], [], iter(outcomes)
     try:
         request = next(program)
@@ -257,7 +258,7 @@ def test_a_round_asks_every_node_before_it_pauses() -> None:
     failures = [unanswered() for _ in range(7)]
     requests, pauses, result = drive(delivered(AN_ACK, repeatable=False), *failures, [{"group_id": "g"}])
     assert (requests, result) == ([AN_ACK] * 8, [{"group_id": "g"}])
-    assert len(pauses) == 2  # two addresses, and one more for the leader they may name: three tries a round
+    assert len(pauses) == 2  # one round is three tries: two addresses, and the leader that they may name
     assert 0 < pauses[0] < pauses[1] <= 0.5
 
 
@@ -268,7 +269,7 @@ def test_what_is_not_repeatable_ends_with_the_first_uncertain_failure() -> None:
     assert "not known" in str(error)
 
 
-def test_one_uncertain_try_makes_the_whole_uncertain() -> None:
+def test_one_uncertain_try_makes_the_outcome_of_the_call_uncertain() -> None:
     nothing, lost = unanswered(pause=True), unanswered(uncertain=True)
     requests, _, error = drive(delivered(AN_ACK, repeatable=True, seconds=0.0), nothing)
     assert "nothing was changed" in str(error)

@@ -1,6 +1,6 @@
-"""Servers of libSQL and rqlite of which a test may break the next request that writes, and what can happen to it.
+"""Servers of libSQL and rqlite on which a test can let the next writing request fail, and a list of such faults.
 
-Both backends send a request again when it was certainly not carried out, or when carrying it out twice does no harm; so
+Both backends send a request again when it was certainly not carried out, or when carrying it out twice does no harm. So
 both must survive the same faults.
 """
 
@@ -24,18 +24,19 @@ from tests.servers import Server, rqlite
 from tests.servers.rqlite import Cluster
 
 Kind = Literal["certain", "applied", "not applied", "late", "twice"]
-"""Certainly not carried out; carried out, but the caller cannot know; not carried out, nor can the caller know that;
-carried out when nobody waits any more; carried out twice."""
+"""What happens to the request. "certain": the caller knows that it was not carried out. "applied": it was carried out,
+but the caller cannot know this. "not applied": it was not carried out, and the caller cannot know this. "late": it is
+carried out after the caller has stopped waiting. "twice": it is carried out twice."""
 
 SLOW = 3.6
-"""Seconds that a slow answer takes: more than one request may."""
+"""Seconds that a slow answer takes. It is longer than one request may take."""
 
 OPTIONS: dict[str, Any] = {"timeout": 9.0}
-"""Of the transports: 3 seconds for a request."""
+"""Options of the transports. One request gets 3 seconds."""
 
 
 class Breakable(ABC):
-    """One server."""
+    """One server whose next writing requests can be made to fail."""
 
     backend: ClassVar[str]
     refusal: ClassVar[str]
@@ -43,33 +44,36 @@ class Breakable(ABC):
 
     kit: Kit
     url: str
-    """Where a transport finds it."""
+    """The URL that a transport uses."""
 
     @abstractmethod
     def lose_answers(self, times: int = 1) -> None:
-        """Have the next writes carried out, and break the connection."""
+        """Let the server carry out the next writes, and break the connection before it answers."""
 
     @abstractmethod
     def refuse(self, times: int, *, skip: int = 0) -> None:
-        """Refuse writes, before anything is done."""
+        """Refuse writes before anything is changed; `skip` writes pass first."""
 
     @abstractmethod
     def delay(self, seconds: float, *, after: bool) -> None:
-        """Let the next write wait, before it is carried out or `after` that; on rqlite it has its time from before."""
+        """Let the next write wait before it is carried out or, with `after`, before it is answered.
+
+        On rqlite the write still uses the time from before the wait.
+        """
 
     @abstractmethod
     def clear(self) -> None:
-        """Let nothing fail any more."""
+        """Remove all faults that are still to come."""
 
     @property
     @abstractmethod
     def pending(self) -> int:
-        """How many failures are still to come: 0 proves that each took place."""
+        """The number of failures still to come; 0 proves that each one took place."""
 
     @property
     @abstractmethod
     def sent(self) -> int:
-        """How many requests have arrived so far."""
+        """The number of requests that have arrived so far."""
 
 
 class BreakableRqlite(Breakable):
@@ -138,7 +142,7 @@ class Fault:
     """Something that goes wrong with the next request that writes.
 
     Attributes:
-        arrange: gets the cluster, or the relay in front of the server.
+        arrange: prepares the fault; its argument is the cluster (rqlite) or the relay in front of the server (libSQL).
     """
 
     backend: str
@@ -209,7 +213,7 @@ MARKS = {"rqlite": (), "libsql": (pytest.mark.xdist_group("libsql-faults"),)}
 
 
 def faults(*kinds: Kind) -> pytest.MarkDecorator:
-    """Run a test for every fault of these kinds, all without one, on both backends."""
+    """Run a test for every fault of these kinds, on both backends. Without kinds: for every fault."""
     cases = [
         pytest.param(fault, twin, marks=MARKS[fault.backend], id=f"{fault.backend}-{twin}-{fault.name}")
         for fault in FAULTS
@@ -220,7 +224,7 @@ def faults(*kinds: Kind) -> pytest.MarkDecorator:
 
 
 def servers() -> pytest.MarkDecorator:
-    """Run a test on both backends without a fault of its own choice; `fault` only names the backend."""
+    """Run a test on both backends. The test chooses its own faults; the fixture `fault` only names the backend."""
     cases = [
         pytest.param(
             Fault(backend, "certain", "", lambda server: None), twin, marks=MARKS[backend], id=f"{backend}-{twin}"
@@ -245,10 +249,10 @@ def breakable(backend: str, sqld: Callable[[], Server]) -> Iterator[Breakable]:
 
 @dataclass
 class Behind:
-    """A server behind a proxy that knows no protocol.
+    """A server behind a proxy that passes bytes on and knows no protocol.
 
     Attributes:
-        url: through the proxy.
+        url: the URL that leads through the proxy.
     """
 
     backend: str
@@ -275,7 +279,7 @@ def behind_a_proxy(backend: str, sqld: Callable[[], Server]) -> Iterator[Behind]
 
 
 def backends(*twins: str) -> pytest.MarkDecorator:
-    """Run a test on both backends, for these twins, both without one."""
+    """Run a test on both backends, for these twins. Without arguments: for both twins."""
     cases = [
         pytest.param(backend, twin, marks=MARKS[backend], id=f"{backend}-{twin}")
         for backend in TWINS

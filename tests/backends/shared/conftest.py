@@ -34,7 +34,7 @@ async def queues(server: Breakable, twin: str, folder: Path) -> AsyncIterator[Qu
 
 @pytest.fixture
 async def queue(queues: Queues, server: Breakable) -> Queue:
-    """A fresh queue, whose requests pass by where they can be broken."""
+    """A fresh queue whose requests go to the server that a test can break."""
     return await queues.make(url=server.url, retry_seconds=10, **OPTIONS)
 
 

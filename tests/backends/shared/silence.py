@@ -1,4 +1,4 @@
-"""What must hold when a server says nothing, on MongoDB and SQS alike: their drivers have pools of their own."""
+"""What must hold on MongoDB and SQS when a server does not answer. Their drivers have their own connection pools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.stdin.readline()
 
 
 async def assert_a_cancelled_call_harms_no_other(queue: Queue, proxy: Proxy, url: str) -> None:
-    """It ends at once; the next one gets no answer that was for it."""
+    """A cancelled call ends at once, and the next call does not get its answer."""
     silenced = await queue.owner.open(queue.name, url=url)
     proxy.silence()
     with at_most(0.2 + SLACK), pytest.raises(TimeoutError):
@@ -47,7 +47,7 @@ async def assert_a_cancelled_call_harms_no_other(queue: Queue, proxy: Proxy, url
 async def assert_a_process_that_closes_nothing_ends_at_once(
     queue: Queue, proxy: Proxy, url: str, *, silent: bool = True
 ) -> None:
-    """Also if its server says nothing any more; and it prints nothing."""
+    """Also when its server does not answer any more. The process prints nothing."""
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, url, queue.name, queue.twin),
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What somebody has changed by hand on libSQL or rqlite: others are served, the error names what is wrong."""
+"""Data changed by hand on libSQL or rqlite: other groups are served, and the error names what is wrong."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ async def by_hand(queue: Queue, statement: str) -> None:
     await in_thread(queue.kit.send, queue.name, [(statement.replace("q_", f"{queue.name}_"), {})])
 
 
-async def mended(queue: Queue) -> None:
+async def repaired(queue: Queue) -> None:
     await in_thread(migrate.upgrade, queue.kit.url(queue.name), queue=queue.name)
 
 
 @pytest.mark.parametrize("head", ["99", "-1"])
 @servers()
-async def test_a_head_that_is_no_message_stops_no_other_group(queue: Queue, head: str) -> None:
+async def test_a_head_without_its_message_stops_no_other_group(queue: Queue, head: str) -> None:
     for number in range(2):
         await queue.publish("damaged", number)
         await queue.publish("whole", number)
@@ -31,13 +31,13 @@ async def test_a_head_that_is_no_message_stops_no_other_group(queue: Queue, head
     with pytest.raises(QueueDamaged, match=r"group 'damaged' begins with message .*, which is not there; .* parked"):
         await queue.claim("w", 30)
     assert await queue.drain() == [("whole", 0), ("whole", 1)]
-    await mended(queue)
+    await repaired(queue)
     assert await queue.drain() == [("damaged", 0), ("damaged", 1)]
     assert await queue.leftovers() == {}
 
 
 @servers()
-async def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(queue: Queue) -> None:
+async def test_messages_whose_group_was_deleted_keep_their_order(queue: Queue) -> None:
     for number in range(3):
         await queue.publish("g", number)
     await by_hand(queue, "delete from q_groups")
@@ -59,6 +59,6 @@ async def test_a_publish_without_a_next_seq_names_the_setting(queue: Queue, dama
     await by_hand(queue, damage)
     with pytest.raises(QueueDamaged, match="last_seq"):
         await queue.publish("g", 1)
-    await mended(queue)
+    await repaired(queue)
     assert await queue.publish("g", 1) > seq
     assert await queue.drain() == [("g", 0), ("g", 1)]

@@ -1,7 +1,7 @@
-"""Promise 9 where a request may be applied although its answer is lost: every fault, in the middle of every operation.
+"""The promise about lost answers, on libSQL and rqlite: every fault, in the middle of every operation.
 
-Whatever happens on the way, no message is lost, doubled or moved, no lease of anybody else is touched, and what the
-caller is told is true.
+There a request may be applied although its answer is lost. Whatever fails, no message is lost, doubled or moved. The
+lease of another worker does not change. What the caller is told is true.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.promise(9)
 
 
 async def break_it(scene: Scene, fault: Fault) -> Any:
-    """Arrange the fault for the next write, and get the moment when it must be over."""
+    """Arrange the fault for the next write, and return the moment when its effects are over."""
     await in_thread(fault.happen, scene.server)
     return asyncio.get_running_loop().time() + (SLOW + 0.3 if fault.kind == "late" else 0.0)
 
@@ -73,7 +73,7 @@ async def test_claim_is_one_lease(scene: Scene, fault: Fault) -> None:
 
 @faults()
 async def test_claim_of_the_last_free_group_is_no_false_none(scene: Scene, fault: Fault) -> None:
-    """Applied once, its second try must find its own lease, and not say that nothing is left."""
+    """The first try made the lease. The second try must find this lease, and must not return `None`."""
     await scene.queue.nack(scene.mine)
     over = await break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
@@ -96,7 +96,7 @@ async def test_claim_of_nothing(scene: Scene, fault: Fault) -> None:
 
 @faults()
 async def test_extend(scene: Scene, fault: Fault) -> None:
-    """Its end counts from the moment when it was carried out last, which the answer tells."""
+    """The end of the lease counts from the last time when the extend was carried out. The answer contains it."""
     over = await break_it(scene, fault)
     longer = await scene.queue.extend(scene.mine, 2 * LONG)
     assert scene.server.pending == 0
@@ -118,7 +118,7 @@ fenced = pytest.mark.parametrize("operation", FENCED)
 
 
 async def finished(scene: Scene, operation: Any, rest: Any) -> None:
-    """Wait until `g` is claimable again, and compare."""
+    """Wait until group `g` is claimable again, and compare the remaining messages."""
     if operation == "park":
         await scene.queue.unparked("g")
     await scene.assert_rest(rest)
@@ -126,7 +126,9 @@ async def finished(scene: Scene, operation: Any, rest: Any) -> None:
 
 @fenced
 @faults("certain")
-async def test_ack_and_nack_survive_what_is_certain(scene: Scene, fault: Fault, operation: Any) -> None:
+async def test_ack_and_nack_are_sent_again_if_they_were_certainly_not_applied(
+    scene: Scene, fault: Fault, operation: Any
+) -> None:
     call, rest = FENCED[operation]
     await break_it(scene, fault)
     await call(scene.queue, scene.mine)
@@ -145,7 +147,7 @@ async def test_ack_and_nack_are_not_sent_again_if_they_may_have_been_applied(
     with pytest.raises(BackendUnavailable, match="not known"):
         await call(scene.queue, scene.mine)
     assert scene.server.sent == before + 1
-    with pytest.raises(LeaseLost):  # done or lost; here: done
+    with pytest.raises(LeaseLost):  # which means "done or lost"; here it was done
         await call(scene.queue, scene.mine)
     await finished(scene, operation, rest)
 
@@ -180,7 +182,7 @@ async def test_ack_and_nack_applied_twice_say_lost_and_are_done_once(
 async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(
     scene: Scene, fault: Fault, operation: Any
 ) -> None:
-    """The lease has run out and the message is somebody else's by the time that the request is applied."""
+    """When the request is applied, the lease has expired and another worker has claimed the message."""
     call, _ = FENCED[operation]
     other = await scene.queue.another()
     await scene.queue.extend(scene.mine, SHORT)
@@ -202,7 +204,7 @@ async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(
 async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(
     scene: Scene, fault: Fault
 ) -> None:
-    """It comes back by itself, like any lease that nobody received; nothing is skipped."""
+    """The late claim leases the next message. That lease expires like any other, and no message is skipped."""
     await scene.queue.nack(scene.mine)
     over = await break_it(scene, fault)
     lease = await scene.queue.get("me", 0.5)
@@ -222,7 +224,7 @@ async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_
 async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
     queue: Queue, server: Any, dedup_id: Any, refilled: Any
 ) -> None:
-    """The second try comes late: the message was claimed and acked, and perhaps the id is in use again."""
+    """The second try comes late: the message was claimed and acked, and another one may already have the same id."""
     program = queue.transport._operations.core.publish("g", '"A"', 0, dedup_id)
     first = next(program)
     server.lose_answers()
@@ -232,7 +234,7 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
     if refilled:
         assert await queue.publish("g", "B", dedup_id=dedup_id) == 2
     again = program.throw(lost.value)
-    if again is not first:  # a pause
+    if again is not first:  # it is a request to pause
         assert again.seconds < 1
         again = program.send(None)
     assert again is first
@@ -245,7 +247,7 @@ async def test_a_publish_repeated_after_its_message_was_finished_adds_nothing(
 
 
 @servers()
-async def test_any_number_of_lost_answers_and_refusals_is_survived_within_the_deadline(scene: Scene) -> None:
+async def test_operations_succeed_after_many_lost_answers_and_refusals_within_the_deadline(scene: Scene) -> None:
     scene.server.lose_answers(4)
     await scene.queue.publish("g", "D")
     scene.server.lose_answers(4)
@@ -257,8 +259,8 @@ async def test_any_number_of_lost_answers_and_refusals_is_survived_within_the_de
 
 
 @servers()
-async def test_the_deadline_ends_with_what_is_known(queues: Any, scene: Scene) -> None:
-    """First lost, then only refused: the error must not say that nothing was changed."""
+async def test_the_error_at_the_deadline_says_whether_the_outcome_is_known(queues: Any, scene: Scene) -> None:
+    """One answer is lost, and then requests are only refused. The error must not say that nothing was changed."""
     hasty = await queues.open(scene.queue.name, url=scene.server.url, retry_seconds=0.5)
     scene.server.lose_answers()
     scene.server.refuse(1000)

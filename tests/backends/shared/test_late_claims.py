@@ -1,4 +1,4 @@
-"""A claim that waits, behind other writes or for its answer: what comes back is a lease that still runs."""
+"""A claim that waits behind other writes, or for its answer, returns a lease that has not expired yet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WAIT = 1.2
 
 @pytest.mark.parametrize("after", [False, True], ids=["for its turn", "for its answer"])
 @servers()
-async def test_a_claim_that_waited_comes_back_with_a_lease_that_runs(queue: Queue, server: Any, after: bool) -> None:
-    """Guards against a worker that handles a message which is claimable again when it begins."""
+async def test_a_claim_that_waited_returns_a_lease_that_has_not_expired(queue: Queue, server: Any, after: bool) -> None:
+    """Guards against a worker that begins with a message whose lease has already expired."""
     await queue.publish("g", 1)
     server.delay(WAIT, after=after)
     lease = await queue.get("w", SHORT)
@@ -31,7 +31,7 @@ async def test_a_claim_that_waited_comes_back_with_a_lease_that_runs(queue: Queu
 
 
 @servers()
-async def test_a_claim_whose_lease_was_over_and_taken_gets_another_message(queue: Queue, server: Any) -> None:
+async def test_a_claim_whose_lease_expired_and_was_taken_gets_another_message(queue: Queue, server: Any) -> None:
     await queue.publish("first", 1)
     await queue.publish("second", 2)
     other = await queue.another()
@@ -46,7 +46,7 @@ async def test_a_claim_whose_lease_was_over_and_taken_gets_another_message(queue
 
 
 async def _claimed(queue: Queue, group_id: str) -> Lease[Any] | None:
-    """Claim, and put back what is not of this group."""
+    """Claim a message; nack it and return None if it is not from this group."""
     lease: Lease[Any] | None = await queue.claim("other", LONG)
     if lease is not None and lease.group_id != group_id:
         await queue.nack(lease)

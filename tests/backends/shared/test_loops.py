@@ -1,4 +1,4 @@
-"""One asyncio transport in several event loops: each gets connections of its own."""
+"""One asyncio transport in several event loops: each loop gets its own connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def queues(behind: Any, twin: Any, folder: Any) -> Any:
 
 @backends("async")
 async def test_loops_in_parallel_threads_share_a_transport(queues: Any, behind: Any) -> None:
-    """Guards against a client that one loop takes away from the others, in the middle of their calls."""
+    """Guards against one loop that replaces the client while other loops are in the middle of their calls."""
     queue = await queues.make(url=behind.url)
     transport = queue.transport
 
@@ -54,7 +54,7 @@ async def test_connections_end_with_their_loop(queues: Any, behind: Any) -> None
 
 @backends("async")
 async def test_a_client_of_the_application_stays_in_its_loop(queues: Any, behind: Any, backend: str) -> None:
-    """One typed error before anything is sent, and the loop that it belongs to goes on."""
+    """In another loop it gives one typed error before anything is sent. In its own loop it still works."""
     queue = await queues.make(url=behind.url)
     transport: Any
     if backend == "rqlite":

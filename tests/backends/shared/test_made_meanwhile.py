@@ -1,4 +1,4 @@
-"""A queue that is made between the refusal of a request and the question whether there is one."""
+"""A queue that is created after a request was refused, but before the client asks whether the queue exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.program import run
 
 
 class Database:
-    """Refuses everything until somebody asks whether the queue is there; by then it is, unless it is never made."""
+    """Refuses everything until a client asks whether the queue exists. With `made`, it exists from then on."""
 
     def __init__(self, *, made: bool) -> None:
         self._made = made
@@ -29,7 +29,7 @@ class Database:
 
 
 def test_a_queue_that_is_made_just_now_is_used() -> None:
-    """Guards against the driver's own error, of a table that was missing a moment ago."""
+    """Guards against an untranslated driver error about a table that was missing a moment ago."""
     assert run(SentTwiceCore("q").publish("g", "1", 0, None), Database(made=True).execute) == 7
 
 

@@ -1,4 +1,4 @@
-"""Servers that say nothing, close idle connections or are slow: every call ends in time, and says what is known."""
+"""Servers that do not answer, close idle connections or are slow: each call ends in time and says what is known."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.harness.queues import in_thread
 from tests.harness.waiting import at_most
 
 TIMEOUT = 3.0
-"""Seconds for a call; a request gets a third of it, which must suffice on a busy machine."""
+"""Seconds for a call. One request gets a third of it, which must be enough on a busy machine."""
 
 
 @pytest.fixture
 async def queues(behind: Any, twin: Any, folder: Any) -> Any:
     made = Queues(behind.kit, twin, folder)
     yield made
-    behind.proxy.cut()  # what was held back is of no interest any more
+    behind.proxy.cut()  # what the proxy held back is not needed any more
     behind.proxy.resume()
     await made.close()
 
@@ -39,7 +39,7 @@ async def queue(queues: Any, behind: Any) -> Any:
 @pytest.mark.parametrize("call", NAMES)
 @backends()
 async def test_every_call_on_a_silent_server_ends_within_the_timeout(queue: Queue, behind: Any, call: Any) -> None:
-    """Guards against a worker that waits for ever for a server that keeps the connection open and says nothing."""
+    """Guards against a worker that waits for ever when a server keeps the connection open and does not answer."""
     await queue.publish("g", 1)
     lease = await queue.get()
     behind.proxy.silence()
@@ -59,7 +59,7 @@ async def test_a_call_after_the_silence_works_again(queue: Queue, behind: Any) -
 
 @backends()
 async def test_many_calls_at_once_end_within_the_timeout_too(queue: Queue, behind: Any) -> None:
-    """Those that wait for others of the same transport have a timeout of their own."""
+    """A call that waits for other calls of the same transport has its own timeout."""
     behind.proxy.silence()
     with at_most(TIMEOUT + SLACK):
         failures = await asyncio.gather(*(queue.publish("g", n) for n in range(20)), return_exceptions=True)
@@ -141,14 +141,14 @@ def began():
 
 @pytest.mark.parametrize("program", SILENT_PROGRAMS)
 @backends("sync")
-async def test_a_process_ends_at_once_and_says_nothing_whatever_the_server_does(
+async def test_a_process_ends_at_once_and_prints_nothing_when_the_server_is_silent(
     queue: Queue, behind: Any, program: Any
 ) -> None:
     command = [sys.executable, "-c", PROLOGUE + SILENT_PROGRAMS[program], behind.url, queue.name]
 
     def run() -> Any:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process: Any  # its streams are pipes
+        process: Any  # `Any`: its streams are pipes, never None
         with subprocess.Popen(command, text=True, **pipes) as process:
             try:
                 assert process.stdout.readline() == "silence\n"
@@ -171,7 +171,7 @@ async def test_a_process_ends_at_once_and_says_nothing_whatever_the_server_does(
 async def test_a_connection_that_was_closed_while_idle_is_replaced_without_an_error(
     queues: Any, queue: Queue, behind: Any, reset: Any, idle: Any
 ) -> None:
-    """An ack that may have been carried out is not sent again: so a dead connection must be found out before."""
+    """An ack that may have been carried out is not sent again. So a dead connection must be detected before sending."""
     queue = await queues.open(queue.name, url=behind.url)
     for event in range(3):
         await queue.publish("g", event)
@@ -180,7 +180,7 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced_without_an_er
     if idle == "the loop runs":
         await asyncio.sleep(0.3)
     else:
-        time.sleep(1.2)  # noqa: ASYNC251 - a worker that blocks its loop, with the connections of its transport
+        time.sleep(1.2)  # noqa: ASYNC251 - like a worker that blocks its event loop
     await queue.ack(lease)
     await eventually(lambda: behind.proxy.accepted > 1)
     assert (await queue.get()).event == 1
@@ -192,6 +192,7 @@ async def test_a_refused_connection_says_that_nothing_was_changed(queue: Queue, 
     lease = await queue.get()
     hasty = await queue.another(url=behind.url, timeout=TIMEOUT, retry_seconds=0.2)
     behind.proxy.close()
-    await asyncio.sleep(0.3)  # for the end of the old connection to arrive; a request before that is in doubt
+    # so that the client has seen the old connection end; before that, a request has no certain outcome
+    await asyncio.sleep(0.3)
     with pytest.raises(BackendUnavailable, match="nothing was changed"):
         await hasty.ack(lease)

@@ -1,4 +1,4 @@
-"""Databases for the tests of the SQLite family's statements."""
+"""Fixtures: databases for tests of the statements of the SQLite family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.backends.sqlite.database import DIALECTS, Database
 
 @pytest.fixture(params=DIALECTS)
 def db(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """An empty queue of each dialect, in plain SQLite; its clock stands still."""
+    """An empty queue of each dialect, in plain SQLite. Its clock stands still."""
     made = Database(request.param)
     yield made
     made.close()
@@ -19,7 +19,7 @@ def db(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.fixture(params=DIALECTS)
 def by_arrival(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The same with head_start=0."""
+    """An empty queue of each dialect, with head_start=0."""
     made = Database(request.param, "0")
     yield made
     made.close()
@@ -27,7 +27,7 @@ def by_arrival(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.fixture(params=[name for name in DIALECTS if name != "sqlite"])
 def resent(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The dialects whose requests may be applied twice."""
+    """An empty queue of each dialect whose requests may be applied twice."""
     made = Database(request.param)
     yield made
     made.close()

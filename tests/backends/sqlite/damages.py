@@ -1,6 +1,6 @@
-"""What somebody can write by hand into the tables of the SQLite family, whose columns take values of any type.
+"""Wrong values that can be written by hand into the tables of the SQLite family, whose columns accept any type.
 
-A check of the layout refuses most of it (`Damage.refused`). The rest stops no other group, and comes as a typed error.
+A check in the layout refuses most of them. The others must stop no other group, and give a typed error at most.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 Outcome = Literal["refused", "served", "aside", "told", "hidden"]
-"""Of the group: a check refuses the value; its messages come as ever; it is parked, and the error names it; its lease
-comes with an `EventDecodingError`; it is in no line until a migration."""
+"""What happens then. "refused": a check refuses the value. "served": the messages of the group are delivered. "aside":
+the group is parked, and an error names it. "told": the lease comes with an `EventDecodingError`. "hidden": the group is
+in no line until a migration."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One statement, about the group `bad`, whose messages are 1 and 3; `q_` stands for the queue's prefix.
+    """One statement about the group `bad`, whose messages are 1 and 3. `q_` means the prefix of the queue.
 
     Attributes:
-        seen: `fairlane status` reports it.
+        seen: whether `fairlane status` reports it.
     """
 
     statement: str
@@ -69,10 +70,10 @@ DAMAGES = [
 
 @dataclass(frozen=True)
 class Setting:
-    """One statement about the settings.
+    """One statement that damages a setting.
 
     Attributes:
-        stops: what then raises an error until a migration: `publish` and `status`, or every new transport.
+        stops: what raises an error until a migration: "publish", "start" of a transport, or "nothing".
     """
 
     statement: str

@@ -1,4 +1,4 @@
-"""A queue in SQLite for tests of the statements themselves: no transport in between, and a clock that can be set."""
+"""A queue in SQLite for tests that call the statements directly, without a transport and with a clock of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def install(connection: sqlite3.Connection, dialect: str, head_start: str = "1",
 
 
 class Database:
-    """One queue, called as the executors call it. Time stands still until `now` is set, unless it `runs`."""
+    """One queue, called as the executors call it. Its clock stands still at `now`; with `runs` it is the real clock."""
 
     def __init__(self, dialect: str, head_start: str = "1", path: str = ":memory:") -> None:
         self.dialect = dialect
@@ -53,7 +53,7 @@ class Database:
         self.wall.close()
 
     def call(self, operation: str, *, floor: int = 0, **arguments: Any) -> list[tuple[Any, ...]]:
-        """Run an operation and return its rows; an ack or nack that changed a group has one."""
+        """Run an operation and return its rows. An ack or nack that changed a group returns one row."""
         values = {f"p_{name}": self._value(value) for name, value in arguments.items()}
         if self.dialect == "rqlite":
             self.connection.execute(text_of("clock", self.dialect))
@@ -85,7 +85,7 @@ class Database:
 
     @staticmethod
     def fence(lease: dict[str, Any]) -> dict[str, Any]:
-        """What proves a lease; SQLite itself does not ask for the message."""
+        """The arguments that prove a lease. On SQLite itself `seq` is not checked."""
         return {"group_id": lease["group_id"], "token": lease["token"], "seq": lease["seq"]}
 
     def ack(self, lease: dict[str, Any]) -> bool:
@@ -102,7 +102,7 @@ class Database:
         return self.connection.execute(sql).fetchall()
 
     def line(self) -> list[str]:
-        """The groups that can be claimed now, in the order in which they are: claimed one by one."""
+        """Claim all claimable groups one by one, and return them in this order."""
         found = []
         while (lease := self.claim(3600)) is not None:
             found.append(lease["group_id"])

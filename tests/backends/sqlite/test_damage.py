@@ -1,4 +1,4 @@
-"""What somebody has changed by hand: others are served, the error names the record, a migration puts it right."""
+"""Data changed by hand: other groups are served, the error names the record, and a migration repairs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_hand(path: Path, statement: str) -> None:
 
 
 def without_triggers(path: Path, statement: str) -> None:
-    """As a tool does that copies tables one by one."""
+    """Run a statement without triggers, as a tool that copies tables one by one does."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         triggers = connection.execute("select name, sql from sqlite_master where type = 'trigger'").fetchall()
         for name, _ in triggers:
@@ -55,8 +55,8 @@ def drained(queue: Any) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("head", ["99", "-1"])
-def test_a_head_that_is_no_message_stops_no_other_group(path: Path, queue: Any, head: str) -> None:
-    """It was a raw TypeError, and came again with every claim that reached the group."""
+def test_a_head_without_its_message_stops_no_other_group(path: Path, queue: Any, head: str) -> None:
+    """Guards against an untranslated TypeError in each claim that reaches the group."""
     for number in range(2):
         queue.publish("damaged", number)
         queue.publish("whole", number)
@@ -70,8 +70,8 @@ def test_a_head_that_is_no_message_stops_no_other_group(path: Path, queue: Any, 
     assert queue.inspect.queue().groups == 0
 
 
-def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(path: Path, queue: Any) -> None:
-    """The next publish made the group anew with its own message as the head: the newest came first."""
+def test_messages_whose_group_was_deleted_keep_their_order(path: Path, queue: Any) -> None:
+    """Guards against a publish that makes the group again with its own message as head: the newest would come first."""
     for number in range(3):
         queue.publish("g", number, 3)
     by_hand(path, f"delete from {QUEUE}_groups")
@@ -79,7 +79,7 @@ def test_a_group_that_was_deleted_from_under_its_messages_keeps_their_order(path
     assert drained(queue) == [("g", number) for number in range(4)]
 
 
-def test_a_migration_gives_messages_their_deleted_group_again(path: Path, queue: Any) -> None:
+def test_a_migration_restores_the_deleted_group_of_messages(path: Path, queue: Any) -> None:
     queue.publish("old", 0, 3)
     queue.publish("new", 0)
     queue.publish("old", 1, 1)
@@ -104,8 +104,8 @@ def test_a_group_without_messages_is_dropped_by_a_migration(path: Path, queue: A
 
 
 @pytest.mark.parametrize("value", ["0", "'x'", "9223372036854775807", "-5"])
-def test_no_seq_is_used_again_whatever_the_last_one_is_said_to_be(path: Path, queue: Any, value: str) -> None:
-    """One that was set back put new messages of a group before old ones, or broke on a key that is there already."""
+def test_no_seq_is_used_again_whatever_the_setting_says(path: Path, queue: Any, value: str) -> None:
+    """Guards against a setting that was set back: new messages would come before old ones, or have an existing key."""
     seqs = [queue.publish("g", number) for number in range(3)]
     by_hand(path, f"update {QUEUE}_settings set value = {value} where name = 'last_seq'")
     if value in ("0", "-5"):
@@ -120,7 +120,7 @@ def test_no_seq_is_used_again_whatever_the_last_one_is_said_to_be(path: Path, qu
 
 
 def test_a_migration_rebuilds_the_settings_that_clients_need(path: Path, queue: Any) -> None:
-    """`fairlane migrate` was the advice, and did nothing: Alembic's own table said that all is done."""
+    """Guards against a `fairlane migrate` that does nothing because Alembic's table already has the newest revision."""
     seq = queue.publish("g", 0)
     by_hand(path, f"delete from {QUEUE}_settings")
     with pytest.raises(QueueDamaged, match="last_seq"):
@@ -133,10 +133,10 @@ def test_a_migration_rebuilds_the_settings_that_clients_need(path: Path, queue: 
     assert drained(queue) == [("g", 0), ("g", 1)]
 
 
-def mended(db: Database) -> None:
+def repaired(db: Database) -> None:
     db.connection.execute("create table if not exists q_alembic_version (version_num)")
     db.connection.execute("insert into q_alembic_version values ('0001')")
-    for each in split_sqlite(render("schema/sqlite/mended.sql.j2", queue="q", dialect=db.dialect)):
+    for each in split_sqlite(render("schema/sqlite/repaired.sql.j2", queue="q", dialect=db.dialect)):
         db.connection.execute(each)
 
 
@@ -150,7 +150,7 @@ def contents(db: Database) -> list[Any]:
     return [db.connection.execute(f"select * from {table} order by 1, 2").fetchall() for table in tables]
 
 
-def test_mending_a_whole_queue_changes_nothing(db: Database) -> None:
+def test_a_repair_of_an_undamaged_queue_changes_nothing(db: Database) -> None:
     for number in range(20):
         db.publish(f"g{number % 7}", str(number), number % 5)
     db.must_claim()
@@ -158,7 +158,7 @@ def test_mending_a_whole_queue_changes_nothing(db: Database) -> None:
     db.call("nack", **db.fence(lease), delay=60.0)
     before = contents(db)
     assert not damaged(db)
-    mended(db)
+    repaired(db)
     assert contents(db) == before
 
 
@@ -176,14 +176,14 @@ DAMAGES = (
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, None])
-def test_mending_restores_what_the_messages_tell(db: Database, damage: str | None) -> None:
+def test_a_repair_restores_what_can_be_computed_from_the_messages(db: Database, damage: str | None) -> None:
     for number in range(6):
         db.publish(f"g{number % 3}", str(number), number % 3)
     whole = contents(db)
     for each in (*DAMAGES[:3], DAMAGES[5]) if damage is None else (damage,):
         db.connection.execute(each)
     assert damaged(db)
-    mended(db)
+    repaired(db)
     assert not damaged(db)
     heads = db.connection.execute("select group_id, priority, head_seq from q_groups order by 1").fetchall()
     assert heads == [("g0", 0, 1), ("g1", 1, 2), ("g2", 2, 3)]
@@ -192,7 +192,7 @@ def test_mending_restores_what_the_messages_tell(db: Database, damage: str | Non
 
 
 @pytest.mark.parametrize("command", ["current", "check"])
-def test_what_only_looks_mends_nothing(path: Path, queue: Any, command: str) -> None:
+def test_a_command_that_only_reads_repairs_nothing(path: Path, queue: Any, command: str) -> None:
     from tests.commands import alembic
 
     queue.publish("g", 0)

@@ -1,4 +1,4 @@
-"""The file under a transport: URLs, what may be wrong with it, waiting for others, forks, given connections."""
+"""The file of a transport: URLs, wrong files, locks of other processes, forks and the application's connections."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def names_in(folder: Path) -> list[str]:
 
 
 def writer_of(queue: fairlane.Transport) -> Any:
-    """The connection for writing, behind the transport."""
+    """The connection with which the transport writes."""
     return cast(SqliteExecutor, queue._executor)._writer
 
 
 def level_of(connection: sqlite3.Connection) -> int:
-    """What `synchronous` is just now. A text of its own each time: one that was kept would answer as it did before."""
+    """The current level of `synchronous`. Each call has its own text: a cached statement would give the old level."""
     text = f"pragma synchronous -- {uuid4()}"
     return int(sqlite3.Connection.execute(connection, text).fetchall()[0][0])
 
 
 async def waits_for_the_disk(url: str, twin: str) -> set[str]:
-    """The operations whose commits wait for the disk, each tried after every other."""
+    """The operations whose commits wait for the disk. Each operation runs after each other one."""
     queue: Any = fairlane.connect(url) if twin == "sync" else await fairlane.connect_async(url)
     found: dict[str, set[bool]] = {}
 
@@ -153,7 +153,7 @@ class TestUrls:
             assert connection.execute("pragma synchronous").fetchone()[0] == 1
             assert connection.execute("pragma journal_mode").fetchone()[0] == "wal"
 
-    def test_durable_unless_told_otherwise(self, url: str) -> None:
+    def test_commits_are_durable_unless_the_options_say_otherwise(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
             assert writer_of(queue)._connection.execute("pragma synchronous").fetchone()[0] == 2
@@ -167,17 +167,17 @@ class TestUrls:
             ("normal", set()),
         ],
     )
-    def test_only_a_claim_may_be_forgotten_in_a_power_failure(
+    def test_only_a_claim_may_be_lost_in_a_power_failure(
         self, url: str, twin: str, synchronous: Any, waiting: Any
     ) -> None:
-        """Guards against the one connection that does both being left in the wrong state."""
+        """Guards against the wrong level after a change, since one connection is used for both kinds of commit."""
         assert asyncio.run(waits_for_the_disk(f"{url}?synchronous={synchronous}", twin)) == waiting
 
     def test_without_wal_every_operation_waits(self, url: str) -> None:
-        """A rollback journal that was not synced may leave a broken file behind."""
+        """Without a sync a rollback journal may leave a damaged file behind after a power failure."""
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
             other.execute("pragma journal_mode = delete").fetchall()
-            other.execute("begin immediate")  # keeps the file as it is
+            other.execute("begin immediate")  # so that the journal mode cannot be changed
             with fairlane.connect(url) as queue:
                 other.execute("rollback")
                 queue.publish("g", 1)
@@ -315,7 +315,7 @@ class TestFullAndBusy:
                 assert queue.publish("g", 1) == 1
             timer.join()
 
-    def test_looking_is_not_held_up_by_a_writer(self, url: str) -> None:
+    def test_inspection_does_not_wait_for_a_writer(self, url: str) -> None:
         with fairlane.connect(url) as queue, contextlib.closing(sqlite3.connect(path_of(url))) as holder:
             queue.publish("g", 1)
             holder.execute("begin immediate")
@@ -348,7 +348,7 @@ def _move_away(path: Any, then: Any) -> None:
 
 
 class Face:
-    """Either twin as blocking calls."""
+    """Each twin, used through blocking calls."""
 
     def __init__(self, url: str, twin: str) -> None:
         self._runner = asyncio.Runner() if twin == "async" else None
@@ -369,8 +369,8 @@ class Face:
 def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(
     url: str, twin: str, then: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lives on for whoever has it open; a message published into it would never be seen again."""
-    monkeypatch.setattr(connections, "CHECK_INTERVAL", 0)  # else only what is published a moment later
+    """A process that has the old file open can still use it, but a message published there would be lost."""
+    monkeypatch.setattr(connections, "CHECK_INTERVAL", 0)  # so that the transport checks the file at each call
     queue = Face(url, twin)
     queue.publish("g", "in the old file")
     _move_away(path_of(url), then)
@@ -391,7 +391,7 @@ def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(
 
 
 class Broken:
-    """A connection to a disk that has gone."""
+    """A connection to a disk that is gone."""
 
     def execute(self, *_: object) -> None:
         error = sqlite3.OperationalError(os.strerror(errno.EIO))
@@ -430,7 +430,7 @@ def test_a_forked_child_opens_its_own_connection(url: str, monkeypatch: pytest.M
         queue.ack(held(queue.claim("parent", 30)))
         result = context.SimpleQueue()
         lock = writer_of(queue)._lock
-        lock.acquire()  # as if another thread of the parent were inside for longer than a fork waits
+        lock.acquire()  # as if another thread of the parent held the lock for longer than a fork waits
         child = context.Process(target=_in_child, args=(queue, result))
         child.start()
         lock.release()
@@ -472,7 +472,7 @@ class TestGivenConnection:
             queue.publish("g", 1)
             mine.execute("rollback")
             assert queue.claim("w", 30) is None
-            queue.publish("g", 2)  # no transaction is open: commits by itself
+            queue.publish("g", 2)  # no transaction is open, so this commits by itself
             queue.close()
         with fairlane.connect(url) as other:
             assert held(other.claim("w", 30)).event == 2
@@ -489,7 +489,7 @@ class TestGivenConnection:
             assert held(queue.claim("w", 30)).seq == lease.seq
             mine.commit()
 
-    def test_rows_of_the_application_s_factory(self, url: str) -> None:
+    def test_a_row_factory_of_the_application_does_not_matter(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as mine:
             mine.row_factory = sqlite3.Row
             queue = fairlane.SqliteTransport(mine)
@@ -515,9 +515,9 @@ class TestGivenConnection:
 
     def test_something_else_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection"):
-            fairlane.SqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # what is refused
+            fairlane.SqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
-            fairlane.AsyncSqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # what is refused
+            fairlane.AsyncSqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # wrong on purpose
 
     def test_one_that_is_closed_or_of_another_thread_is_a_typed_error(self, url: str) -> None:
         mine = sqlite3.connect(path_of(url))

@@ -1,4 +1,4 @@
-"""An exception out of a signal handler, wherever it comes, leaves no lock and no broken connection behind."""
+"""An exception from a signal handler leaves no lock and no broken connection behind, wherever it is raised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_others_can_write_at_once_and_the_transport_goes_on(tmp_path: Path, name: str) -> None:
-    """A half-read answer would keep the write lock until the last frame of the traceback is gone."""
+    """Guards against a half-read answer: it would keep the write lock as long as a frame of the traceback exists."""
     url = f"sqlite:///{tmp_path}/q.db?synchronous=full"
     migrate.upgrade(url)
     with closing(sqlite3.connect(tmp_path / "q.db", timeout=0, isolation_level=None)) as other:

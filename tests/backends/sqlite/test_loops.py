@@ -1,4 +1,4 @@
-"""One asyncio transport in several event loops, of which one may be closed in the middle of a call."""
+"""One asyncio transport works in several event loops, also when one of them is closed in the middle of a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.promise(1, 9)
 
 
 def left_alone(work: Any, steps: int) -> None:
-    """Begin a coroutine in a loop of its own, and close the loop after some of its steps."""
+    """Begin a coroutine in its own event loop, and close the loop after `steps` steps."""
 
     async def some_steps() -> None:
         for _ in range(steps):
@@ -24,16 +24,17 @@ def left_alone(work: Any, steps: int) -> None:
 
     loop = asyncio.new_event_loop()
     task: Any = loop.create_task(work)
-    task._log_destroy_pending = False  # the test's own task, about which asyncio would write
+    task._log_destroy_pending = False  # this task belongs to the test; asyncio shall not print about it
     loop.run_until_complete(some_steps())
     loop.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a thread of aiosqlite's ends
+# a thread of aiosqlite ends with an error
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("what", ["opens the file", "runs a statement"])
-async def test_a_loop_that_is_closed_in_the_middle_holds_nobody_up(tmp_path: Path, what: str) -> None:
-    """Guards against a file that everybody waits for although nobody opens it, and against an answer to a closed loop,
-    on which the thread ends that all loops use."""
+async def test_a_loop_that_is_closed_in_the_middle_of_a_call_blocks_no_other(tmp_path: Path, what: str) -> None:
+    """Guards against waiting for a file that no loop opens any more. Guards also against an answer to a closed loop,
+    which would end the thread that all loops use."""
     url = f"sqlite:///{tmp_path}/q.db"
     await in_thread(migrate.upgrade, url)
 
@@ -50,7 +51,7 @@ async def test_a_loop_that_is_closed_in_the_middle_holds_nobody_up(tmp_path: Pat
 
 
 async def test_loops_that_open_the_file_at_the_same_time_share_it(tmp_path: Path) -> None:
-    """Guards against a task of one loop that another one waits for, which asyncio refuses."""
+    """Guards against a loop that waits for a task of another loop, which asyncio refuses."""
     url = f"sqlite:///{tmp_path}/q.db"
     await in_thread(migrate.upgrade, url)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Messages, groups and leases: what the triggers keep in step."""
+"""Messages, groups and leases always agree with each other, since triggers keep them so."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_token_decides_and_not_the_clock(db: Database) -> None:
     assert db.ack(lease)
 
 
-def test_a_token_without_its_group_is_nothing(db: Database) -> None:
+def test_a_token_holds_its_own_group_only(db: Database) -> None:
     db.publish("a")
     db.publish("b")
     lease, other = db.must_claim(), db.must_claim()
@@ -155,7 +155,7 @@ def test_a_parked_group_waits_as_a_whole(db: Database) -> None:
     assert (lease["event"], lease["attempts"]) == ("1", 2)
 
 
-def test_deleting_a_poisonous_head_by_hand_frees_its_group(db: Database) -> None:
+def test_deleting_a_parked_head_by_hand_frees_its_group(db: Database) -> None:
     db.publish("g", "1")
     db.publish("g", "2")
     db.nack(db.must_claim(), delay=3600)

@@ -1,4 +1,4 @@
-"""Places in line: the order of events, also where the clock cannot tell them apart."""
+"""Places in line follow the order of events, also when events have the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shuffled(count: int) -> list[str]:
 
 
 def leased(db: Database, count: int, messages: int = 2) -> list[dict[str, Any]]:
-    """Lease so many groups, each of which has more messages; return the leases in a random order."""
+    """Lease `count` groups with `messages` messages each; return the leases in a random order."""
     for _ in range(messages):
         for name in shuffled(count):
             db.publish(name)
@@ -33,14 +33,14 @@ def test_groups_acked_within_one_tick_keep_the_order_of_their_acks(db: Database)
     assert db.line() == [lease["group_id"] for lease in leases]
 
 
-def test_groups_given_back_within_one_tick_keep_the_order_of_their_nacks(db: Database) -> None:
+def test_groups_nacked_within_one_tick_keep_the_order_of_their_nacks(db: Database) -> None:
     leases = leased(db, 300, messages=1)
     for lease in leases:
         assert db.nack(lease)
     assert db.line() == [lease["group_id"] for lease in leases]
 
 
-def test_a_group_given_back_is_claimable_at_once_and_the_last_in_line(db: Database) -> None:
+def test_a_nacked_group_is_claimable_at_once_and_the_last_in_line(db: Database) -> None:
     first, second = leased(db, 2)
     db.nack(first)
     db.ack(second)
@@ -49,7 +49,7 @@ def test_a_group_given_back_is_claimable_at_once_and_the_last_in_line(db: Databa
     assert db.must_claim()["group_id"] == second["group_id"]
 
 
-def test_equal_leases_that_run_out_come_back_in_the_order_of_their_claims(db: Database) -> None:
+def test_equal_leases_that_expire_come_back_in_the_order_of_their_claims(db: Database) -> None:
     names = shuffled(300)
     for name in names:
         db.publish(name)
@@ -69,7 +69,7 @@ def test_equal_delays_end_in_the_order_of_their_nacks(db: Database) -> None:
     assert db.line() == [lease["group_id"] for lease in leases]
 
 
-def test_who_ran_out_comes_before_who_was_acked_in_the_same_tick(db: Database) -> None:
+def test_a_group_whose_lease_expired_comes_before_one_acked_in_the_same_tick(db: Database) -> None:
     for name in ("b", "a"):
         for _ in range(2):
             db.publish(name)
@@ -116,7 +116,7 @@ def test_a_lease_never_ends_early_and_at_most_two_ticks_late(db: Database, visib
     db.publish("g")
     began = db.now
     lease = db.must_claim(visibility)
-    # `now` is the start of a tick, so the claim may have come at the end of it
+    # `now` is the start of a tick, and the claim may have come at the end of this tick
     earliest = began + db.tick + visibility * 1e6
     while db.now + db.tick < lease["expires_at"]:
         db.now = max(db.now + db.tick, lease["expires_at"] - 3 * db.tick)
@@ -128,7 +128,7 @@ def test_a_lease_never_ends_early_and_at_most_two_ticks_late(db: Database, visib
 
 
 def test_a_new_group_goes_before_those_served_within_the_head_start(db: Database) -> None:
-    """It is one second."""
+    """The head start is one second here."""
     first, second, third = leased(db, 3)
     db.ack(first)
     db.now += 10 * db.tick
@@ -150,7 +150,7 @@ def test_new_groups_of_one_tick_keep_their_order_behind_those_served_then(db: Da
         db.publish(name)
     line = db.line()
     assert [name for name in line if name in names] == names
-    if db.tick == 1000:  # a second is no whole number of rqlite's ticks
+    if db.tick == 1000:  # only here, since a second is not a whole number of rqlite's ticks
         assert line[:20] == [lease["group_id"] for lease in reversed(leases)]
 
 

@@ -1,4 +1,4 @@
-"""What the planner makes of the statements: single steps, whatever the statistics say."""
+"""Query plans are a few index searches, with and without statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.backends.sqlite.database import OPERATIONS, Database, text_of
 
 @pytest.fixture(params=["fresh", "analysed", "stale"])
 def filled(request: Any, db: Database) -> Any:
-    """A queue with and without statistics; the stale ones are of a time when there was next to nothing in it."""
+    """A queue without statistics, or with them. Stale statistics are from a time when the queue was almost empty."""
     if request.param == "stale":
         db.publish("only", priority=4)
         db.connection.execute("analyze")
@@ -39,7 +39,7 @@ def test_a_claim_finds_its_group_in_the_index_of_its_floor(filled: Any, floor: A
     steps = plan(filled, "claim", floor)
     search = rf"SEARCH q_groups USING .*INDEX q_groups_floor_{floor} \(ready_at>\? AND ready_at<\?\)"
     assert any(re.match(search, each) for each in steps)
-    # the other index is that of the place in line, which all groups share
+    # index 0 may be there, too: it is searched for a free place in line, among all groups
     assert set(re.findall(r"q_groups_floor_\d", "\n".join(steps))) <= {f"q_groups_floor_{floor}", "q_groups_floor_0"}
 
 
@@ -51,7 +51,7 @@ def test_an_operation_scans_no_table(filled: Any, operation: Any) -> None:
 
 
 def steps_of(db: Database, act: Callable[[], object]) -> int:
-    """Count the instructions of SQLite's machine, in tens."""
+    """Count the instructions of SQLite's virtual machine, in tens."""
     count = itertools.count()
     db.connection.set_progress_handler(lambda: next(count) < 0, 10)
     act()

@@ -1,4 +1,4 @@
-"""Four processes on one file, with leases that run out, messages given back and workers that die."""
+"""Several processes on one file, where leases expire and workers die: no message is lost, doubled or out of order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def publish(url: str, mine: list[str], start: Barrier) -> None:
 
 
 def work(url: str, seed: int, log: str, start: Barrier) -> None:
-    """Process until everything is done; write down each success before the ack, and what the ack said after it."""
+    """Claim and ack until everything is done, and write each successful ack to the log."""
     rng = random.Random(seed)
     with fairlane.connect(url) as queue, Path(log).open("w") as out:
         start.wait(DEADLINE)
@@ -49,7 +49,7 @@ def work(url: str, seed: int, log: str, start: Barrier) -> None:
                     queue.nack(lease, rng.choice([0, 0.01]))
                     continue
                 if fate < 0.15:
-                    time.sleep(0.08)  # the lease runs out meanwhile, and somebody else may have the message
+                    time.sleep(0.08)  # the lease expires meanwhile, and another worker may have the message
                 elif fate < 0.3:
                     lease = queue.extend(lease, 0.1)
                 if fate > 0.995:
@@ -68,7 +68,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, synchronous: An
     context = multiprocessing.get_context("spawn")
     names = [f"g{number}" for number in range(GROUPS)]
     logs = [str(tmp_path / f"log{number}") for number in range(PROCESSES)]
-    # from one moment on: on a busy machine a process may take longer to start than the others for all the work
+    # all begin together: on a busy machine one process may start so late that the others have done all the work
     start = context.Barrier(2 + PROCESSES)
     publishers = [context.Process(target=publish, args=(url, names[at::2], start)) for at in range(2)]
     workers = [context.Process(target=work, args=(url, at, log, start)) for at, log in enumerate(logs)]
@@ -85,8 +85,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, synchronous: An
     acked = [line.split() for log in logs for line in Path(log).read_text().splitlines()]
     assert len(acked) == GROUPS * MESSAGES
     assert len({(name, event) for _, name, event, _ in acked}) == GROUPS * MESSAGES
-    # a lease of a group begins after the ack before it, so the order of seqs is that of the times within a group;
-    # writing down may lag behind the ack by a little, and the next worker is never faster than that in all of them
+    # sorted by seq and not by the noted time, since a worker may write to its log a little after its ack
     for name in names:
         events = [int(event) for _, group, event, seq in sorted(acked, key=lambda row: int(row[3])) if group == name]
         assert events == list(range(MESSAGES))

@@ -1,4 +1,4 @@
-"""What a migration leaves in an SQLite file: the golden dump, up and down, used databases, two queues, scripts."""
+"""A migration leaves the golden schema in an SQLite file: also in a used file, beside another queue, by script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def described(connection: sqlite3.Connection) -> str:
     rows = connection.execute(
         "select type, name, sql from sqlite_master where name not like 'sqlite_%' order by type, name"
     ).fetchall()
-    # Alembic indents its own table differently online and offline
+    # Alembic indents its own table differently in online and offline mode
     rows = [(kind, name, " ".join(text.split()) if "alembic" in name and text else text) for kind, name, text in rows]
     parts = [f"-- {kind} {name}\n{text or '(made by a constraint)'}\n" for kind, name, text in rows]
     for kind, name, _ in rows:

@@ -1,4 +1,4 @@
-"""The texts themselves: headers, one statement each, and what SQLite 3.35, sqld and rqlite's parser ask for."""
+"""The texts of the statements have true headers, and are valid for SQLite 3.35, sqld and rqlite's parser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fairlane.templates import render, split_sqlite
 from tests.backends.sqlite.database import DIALECTS, OPERATIONS, UP, text_of
 
-# unixepoch('now', 'subsec') is silently NULL before 3.42; RIGHT JOIN is of 3.39, ->> of 3.38, STRICT of 3.37
+# before SQLite 3.42 unixepoch('now', 'subsec') is NULL; RIGHT JOIN came with 3.39, ->> with 3.38, STRICT with 3.37
 TOO_NEW = re.compile(r"unixepoch\(|right join|->>|\bstrict\b|\biif\(|json", re.IGNORECASE)
 
 
@@ -42,7 +42,7 @@ class TestOperation:
         assert "--" not in text
         assert list(split_sqlite(text)) == [text]
 
-    def test_it_asks_no_clock_where_rqlite_would_rewrite_it(self, operation: Any, dialect: str) -> None:
+    def test_it_reads_no_clock_where_rqlite_would_rewrite_it(self, operation: Any, dialect: str) -> None:
         asks = "julianday('now')" in text_of(operation, dialect)
         assert not asks or dialect != "rqlite" or operation == "clock"
 
@@ -58,7 +58,7 @@ class TestOperation:
 
 
 def test_all_clocks_of_a_statement_show_the_same() -> None:
-    """Some statements say it twice. SQLite looks once for all that a statement does up to its first row."""
+    """Some statements read the clock twice. SQLite reads it once for all steps of a statement up to its first row."""
     slow = "(with recursive n (i) as (select 1 union all select i + 1 from n limit 200000) select count(*) from n)"
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         first, _, second = connection.execute(f"select julianday('now'), {slow}, julianday('now')").fetchone()
@@ -67,8 +67,8 @@ def test_all_clocks_of_a_statement_show_the_same() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("head_start", ["1", "always"])
-def test_no_default_asks_a_clock_and_where_it_would_be_frozen_no_trigger_does(dialect: str, head_start: Any) -> None:
-    """rqlite would write the time of the migration into them; there a trigger reads the time that statements bring."""
+def test_no_default_reads_a_clock_and_on_rqlite_no_trigger_does(dialect: str, head_start: Any) -> None:
+    """rqlite would replace the clock by the time of the migration. There triggers read the time in a setting."""
     clocks = re.compile(r"current_time|julianday|strftime|datetime\(", re.IGNORECASE)
     asking = [each for each in ddl(dialect, head_start) if clocks.search(each)]
     if dialect == "rqlite":

@@ -1,7 +1,7 @@
-"""What the planner believes of the tables changes no plan, and what people look at costs no more than what is shown.
+"""No plan depends on statistics, and inspection costs no more than what it shows.
 
-ANALYZE notes how many rows there are and how many of them share a key (in sqlite_stat4 also which keys, where SQLite is
-made so). It may have looked when a queue was drained, or held a single group.
+ANALYZE notes how many rows there are, and how many of them share a key. Some builds of SQLite also note keys, in
+sqlite_stat4. The statistics may be from a time when the queue was drained, or had a single group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP = r"SEARCH (q_groups|g) USING PRIMARY KEY \(group_id=\?\)"
 MESSAGE = r"SEARCH (q_messages|m) USING PRIMARY KEY \(group_id=\? AND seq=\?\)"
 FIRST_OF_GROUP = r"SEARCH (q_messages|m) USING PRIMARY KEY \(group_id=\?\)"
 FINISHED = (
-    r"SEARCH q_finished( USING INTEGER PRIMARY KEY \(rowid=\?\))?",  # without: its last row
+    r"SEARCH q_finished( USING INTEGER PRIMARY KEY \(rowid=\?\))?",  # alone: the search for the last row
     r"SEARCH q_finished USING (COVERING )?INDEX q_finished_call \(call_id=\?\)",
 )
 DESCENTS = (
@@ -59,7 +59,7 @@ LIMITED = {
         "SEARCH head",
     ),
 }
-"""Where a limit ends the walk, or the table is made of a few rows."""
+"""Steps that are allowed in single statements, since a limit ends them or the table has only a few rows."""
 
 NO_TABLE = re.compile(
     r"SCAN (\(subquery-\d+\)|CONSTANT ROW|[a-z]+)|(SCALAR|CORRELATED|CO-ROUTINE|MATERIALIZE|COMPOUND).*"
@@ -68,7 +68,7 @@ NO_TABLE = re.compile(
 
 
 def statements(db: Database) -> Iterator[tuple[str, str]]:
-    """Every statement of every procedure, the triggers included: what it belongs to, and its text."""
+    """All statements of the procedures and triggers: the name of the procedure or trigger, and the text."""
     more = ("aside", "faults", *(() if db.dialect == "sqlite" else ("finished",)))
     for operation in (*OPERATIONS, *more, *(("clock",) if db.dialect == "rqlite" else ())):
         for floor in range(5) if operation == "claim" else (0,):
@@ -81,7 +81,7 @@ def statements(db: Database) -> Iterator[tuple[str, str]]:
 
 
 def plans(db: Database) -> dict[str, tuple[str, list[str]]]:
-    """How each statement would be carried out: what it belongs to, and its steps, by its text."""
+    """The plan of each statement, by its text: the name of its procedure or trigger, and the steps."""
     found = {}
     for name, text in statements(db):
         bound = re.sub(r"\b(new|old)\.(\w+)", r":\1_\2", text)
@@ -98,7 +98,7 @@ def test_every_statement_is_a_few_descents(db: Database) -> None:
 
 
 def fill(db: Database, size: int) -> None:
-    """Add groups of two messages, and have as many messages finished."""
+    """Add `size` groups with two messages each, and finish `size` messages."""
     db.connection.execute("begin")
     for number in range(size):
         db.publish(f"g{number}", priority=number % 5)
@@ -115,13 +115,13 @@ def drained(db: Database) -> None:
 
 
 def of_one_message(db: Database) -> None:
-    """A claim without a priority sorted all of the line then."""
+    """Guards against a claim that sorts the whole line."""
     drained(db)
     db.publish("only")
 
 
 def of_two_messages(db: Database) -> None:
-    """The groups that people look at were all sorted, with their depths."""
+    """Guards against inspection that sorts all groups and counts their messages."""
     of_one_message(db)
     db.publish("other", dedup_id="d")
 
@@ -153,7 +153,7 @@ KINDS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("kinds", list(itertools.product(KINDS, repeat=3)), ids=", ".join)
 def test_no_plan_depends_on_what_statistics_say(db: Database, kinds: tuple[str, str, str]) -> None:
-    """Also on none that no queue of today would give: of messages, groups and everything else."""
+    """Also not on statistics that no real queue gives, in all combinations for messages, groups and other tables."""
     never = plans(db)
     db.connection.execute("analyze")
     db.connection.execute("delete from sqlite_stat1")
@@ -169,7 +169,7 @@ def test_no_plan_depends_on_what_statistics_say(db: Database, kinds: tuple[str, 
 
 
 def crowd(db: Database, size: int) -> None:
-    """Make so many groups of one message, and one group that comes first with so many."""
+    """Make `size` groups with one message each, and in front of them one group with `size` messages."""
     triggers = db.rows("select name, sql from sqlite_master where type = 'trigger'")
     for name, _ in triggers:
         db.connection.execute(f"drop trigger {name}")
@@ -199,11 +199,11 @@ LOOKS: dict[str, Callable[[Database], object]] = {
     "one group": lambda db: db.rows("select * from q_group_status where group_id = 'g7'"),
     "messages of a small group": lambda db: db.rows("select * from q_message_status where group_id = 'g7'"),
 }
-"""Each with how operators come to it."""
+"""What operators look at, each with its call."""
 
 
 def test_what_operators_look_at_costs_no_more_than_what_is_shown(db: Database) -> None:
-    """Counted in tens of steps of SQLite's machine: of the queue only the share grows that estimates are made from."""
+    """Counted in tens of steps of SQLite's machine. Only "queue" may cost more, for the rows that it samples."""
     crowd(db, 20_000)
     few = {name: steps_of(db, partial(look, db)) for name, look in LOOKS.items()}
     with closing(Database(db.dialect)) as larger:

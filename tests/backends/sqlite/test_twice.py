@@ -1,4 +1,4 @@
-"""Requests that are applied twice: libSQL and rqlite, where an answer can be lost."""
+"""Requests that are applied twice do no harm. This happens on libSQL and rqlite, where an answer can be lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_claim_applied_again_after_its_lease_ran_out_renews_it(resent: Any) ->
     assert resent.claim() is None
 
 
-def test_a_claim_applied_again_after_somebody_took_over_does_not_touch_his_lease(resent: Any) -> None:
+def test_a_claim_applied_again_does_not_touch_the_lease_of_the_next_worker(resent: Any) -> None:
     resent.publish("a")
     resent.claim(visibility=1, token="late")
     resent.now += 5_000_000
@@ -74,9 +74,9 @@ def test_a_publish_applied_twice_is_one_message(resent: Any) -> None:
     assert resent.claim() is None
 
 
-def test_a_claim_that_comes_once_more_after_its_ack_lends_its_token_to_no_other_message(resent: Any) -> None:
-    """Guards against a fence of the token alone: the late claim leases the next message under the same token, and the
-    first lease, acked again after a lost answer, would finish a message that nobody has seen."""
+def test_a_claim_applied_again_after_its_ack_gives_its_token_to_no_other_message(resent: Any) -> None:
+    """Guards against an ack that checks only the token. The late claim leases the next message under the same token. If
+    the first lease were acked again, this ack would finish a message that no worker has seen."""
     resent.publish("g", '"A"')
     resent.publish("g", '"B"')
     lease = resent.must_claim()

@@ -1,4 +1,4 @@
-"""SQLite takes values of any type: for each column, what no publish would have written stops no other group."""
+"""SQLite accepts values of any type. In no column does a value that was written by hand stop another group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled(queue: Queue) -> None:
 
 
 def look(queue: Queue) -> None:
-    """Whoever looks at a damaged queue sees it."""
+    """Check that inspection works on a damaged queue."""
     queue.transport.inspect.queue()
     groups = queue.transport.inspect.groups()
     assert all(isinstance(group.group_id, str) for group in groups)
@@ -49,7 +49,7 @@ def look(queue: Queue) -> None:
 
 
 def served(queue: Queue) -> tuple[list[str], list[FairlaneError]]:
-    """Claim and ack until nothing is left: the groups, and the errors on the way."""
+    """Claim and ack until nothing is left; return the groups, and the errors on the way."""
     groups: list[str] = []
     errors: list[FairlaneError] = []
     for _ in range(9):

@@ -1,4 +1,4 @@
-"""A client of the application works in one event loop; in another one it is refused before anything is sent."""
+"""A client of the application works in one event loop. In another loop a call is refused before anything is sent."""
 
 from __future__ import annotations
 

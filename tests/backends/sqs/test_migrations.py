@@ -1,4 +1,4 @@
-"""A migration of SQS makes the queue, tags it, and leaves one that is there as it is."""
+"""A migration of SQS creates the queue and tags it. It does not change the attributes of an existing queue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def name(url: str) -> Iterator[Any]:
     migrate.downgrade(url, queue=fresh, revision="base")
 
 
-def test_a_queue_is_made_with_the_documented_attributes_and_goes_with_base(url: str, client: Any, name: str) -> None:
+def test_a_queue_gets_the_documented_attributes_and_a_downgrade_deletes_it(url: str, client: Any, name: str) -> None:
     migrate.upgrade(url, queue=name)
     migrate.upgrade(url, queue=name)
     where = client.get_queue_url(QueueName=f"{name}.fifo")["QueueUrl"]
@@ -70,7 +70,7 @@ def test_a_head_start_is_refused(url: str, name: str) -> None:
             migrate.upgrade(url, queue=name, head_start=choice)
 
 
-def test_the_command_line_says_what_the_figures_are_worth(url: str, name: str) -> None:
+def test_the_command_line_says_that_the_figures_are_approximate(url: str, name: str) -> None:
     fairlane_cli("migrate", "--url", url, "--queue", name).ok()
     shown = fairlane_cli("stats", "--url", url, "--queue", name).ok()
     assert "None" not in shown.out

@@ -1,4 +1,4 @@
-"""The programs of SQS against answers that a test server does not give."""
+"""The programs of SQS handle answers that a test server does not give."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def refused(code: Any) -> Any:
 
 
 class Script:
-    """Answers requests in turn, and keeps them."""
+    """Gives the next answer for each request, and keeps the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -70,7 +70,7 @@ def test_an_ack_nack_or_extend_whose_answer_was_lost_is_not_sent_again(core: Sqs
     assert len(script.asked) == 1
 
 
-def test_what_sqs_was_too_busy_for_is_sent_again(core: SqsCore) -> None:
+def test_a_request_that_sqs_was_too_busy_for_is_sent_again(core: SqsCore) -> None:
     script = Script(unanswered("busy", uncertain=False), {})
     run(core.ack(lease(9_999_999_999)), script)
     assert len(script.asked) == 2
@@ -112,8 +112,8 @@ def test_what_sqs_cannot_do_is_refused(core: SqsCore) -> None:
 
 @pytest.mark.parametrize("late", [SqsCore.ack, lambda c, x: c.nack(x, 0), lambda c, x: c.extend(x, 30)])
 @pytest.mark.parametrize("first", [SqsCore.ack, lambda c, x: c.nack(x, 0)], ids=["ack", "nack"])
-def test_a_lease_that_was_given_up_is_refused_without_asking_sqs(core: SqsCore, first: Any, late: Any) -> None:
-    """SQS takes its receipt until somebody claims the message: an extend would undo the nack, an ack delete it."""
+def test_a_lease_that_was_acked_or_nacked_is_refused_without_asking_sqs(core: SqsCore, first: Any, late: Any) -> None:
+    """SQS accepts the receipt until the next claim: an extend would undo the nack, an ack would delete the message."""
     script = Script({})
     run(first(core, lease(9_999_999_999)), script)
     with pytest.raises(LeaseLost):
@@ -121,7 +121,7 @@ def test_a_lease_that_was_given_up_is_refused_without_asking_sqs(core: SqsCore, 
     assert len(script.asked) == 1
 
 
-def test_a_lease_whose_nack_failed_is_still_good(core: SqsCore) -> None:
+def test_a_lease_whose_nack_failed_still_holds(core: SqsCore) -> None:
     with pytest.raises(BackendUnavailable):
         run(core.nack(lease(9_999_999_999), 0), Script(LOST))
     run(core.ack(lease(9_999_999_999)), Script({}))

@@ -1,4 +1,4 @@
-"""Servers that keep the connection open and say nothing, or are gone: calls end in time, and say what is known."""
+"""Servers that do not answer, or that are gone: calls end in time, and their errors say what is known."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ async def test_a_cancelled_call_ends_at_once_and_harms_no_other(queue: Queue, pr
 async def test_a_server_that_refuses_connections_has_certainly_changed_nothing(queue: Queue, proxy: Proxy) -> None:
     gone = await queue.owner.open(queue.name, url=url(proxy))
     proxy.close()
-    await asyncio.sleep(0.1)  # until the asyncio client has seen it, too
+    await asyncio.sleep(0.1)  # until the asyncio client has seen the end of the connection, too
     for call in (gone.publish("g", 1), gone.claim("w", 30)):
         with at_most(2.0 + SLACK), pytest.raises(BackendUnavailable, match="nothing was changed"):
             await call
 
 
-async def test_an_answer_that_was_lost_is_told_as_unknown(queue: Queue, proxy: Proxy) -> None:
+async def test_a_lost_answer_is_an_error_that_says_unknown(queue: Queue, proxy: Proxy) -> None:
     broken = await queue.owner.open(queue.name, url=url(proxy))
     await broken.publish("g", 0)
     lease = await broken.get()

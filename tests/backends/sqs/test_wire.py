@@ -1,4 +1,4 @@
-"""What travels between Fairlane and SQS."""
+"""Ids, bodies, tokens, errors and URLs are translated correctly between Fairlane and SQS."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def refused(code: Any, status: int = 400) -> Any:
 
 
 @pytest.mark.parametrize("text", ["a", "!~", "x" * 128, ":{}'\"%s"])
-def test_ids_that_sqs_takes_travel_as_they_are(text: str) -> None:
+def test_ids_that_sqs_accepts_are_sent_unchanged(text: str) -> None:
     assert sqs_wire.id_of(text) == text
     assert sqs_wire.group_attributes(text, text) == {}
 
 
 @pytest.mark.parametrize("text", ["é", "a b", "a\n", "x" * 129, "\x01", "\ufffe", "fairlane:sha256:" + "0" * 64])
-def test_ids_that_sqs_refuses_or_that_look_like_a_hash_travel_as_a_hash(text: str) -> None:
+def test_ids_that_sqs_refuses_or_that_look_like_a_hash_are_sent_as_a_hash(text: str) -> None:
     sent = sqs_wire.id_of(text)
     assert sent != text
     assert sqs_wire.id_of(text) == sent
