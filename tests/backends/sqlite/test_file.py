@@ -231,6 +231,43 @@ class TestWrongFiles:
         assert "not an SQLite database" in str(error)
 
 
+def test_a_damaged_file_is_told_from_a_server_that_is_away(tmp_path: Path, url: str) -> None:
+    """The error said that the server should be checked, and the call tried again."""
+    path = tmp_path / "q.db"
+    path.write_bytes(path.read_bytes()[:5000])
+    for action in (migrate.status, migrate.upgrade, fairlane.connect):
+        with pytest.raises(BackendUnavailable, match="the file is damaged: restore a backup") as raised:
+            action(url)
+        assert "try again" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["empty", "another application's"])
+def test_a_look_at_a_file_without_the_queue_leaves_it_as_it_is(tmp_path: Path, content: str) -> None:
+    """A `fairlane status` with the wrong path put the file of another application into WAL mode, for ever."""
+    path = tmp_path / "app.db"
+    path.touch()
+    if content != "empty":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("create table things (name text)")
+    before = path.read_bytes()
+    url = f"sqlite:///{path}"
+    assert migrate.status(url).found is None
+    with pytest.raises(SchemaNotReady):
+        fairlane.connect(url)
+    with pytest.raises(SchemaNotReady):
+        asyncio.run(fairlane.connect_async(url))
+    migrate.migrate(url, revision="base")
+    assert path.read_bytes() == before
+    migrate.upgrade(url)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+        connection.execute("pragma journal_mode = delete")  # as a copy by VACUUM INTO is
+    with fairlane.connect(url) as queue:
+        queue.publish("g", 1)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+
+
 @pytest.mark.parametrize("wrong", ["nowhere/q.db", "letter.txt", "."])
 def test_a_migration_says_the_same_of_wrong_files(tmp_path: Path, wrong: Any) -> None:
     (tmp_path / "letter.txt").write_text("Dear queue, " * 1000)

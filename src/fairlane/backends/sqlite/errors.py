@@ -13,6 +13,7 @@ OLDEST = (3, 35, 0)
 LOCKED = "another connection keeps the file locked"
 
 _NAME_IN_USE = "if another application uses a name that the queue needs, choose another name for the queue"
+_DAMAGED = "the file is damaged: restore a backup, or save what `.recover` of the sqlite3 shell finds in it"
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _CONNECTION_LOST = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -96,7 +97,9 @@ def translate(error: BaseException | None, host: str) -> FairlaneError | None:
         return _cannot_open(host)
     if code == sqlite3.SQLITE_TOOBIG:
         return EventTooLarge(None, None)
-    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT):
+    if code == sqlite3.SQLITE_CORRUPT:
+        return BackendUnavailable("sqlite", host, str(error), _DAMAGED)
+    if code == sqlite3.SQLITE_IOERR:
         return BackendUnavailable("sqlite", host, str(error))
     return None
 

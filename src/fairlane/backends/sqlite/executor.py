@@ -38,7 +38,7 @@ class SqliteExecutor:
     def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the file that a URL names; `locate` documents URLs, and `OPTIONS` the options."""
         location = locate(url, options)
-        writer, reader = (OwnConnection(Opener(location)) for _ in range(2))
+        writer, reader = (OwnConnection(Opener(location, queue)) for _ in range(2))
         return cls(Wire(queue, location), writer, reader)
 
     @classmethod
@@ -76,7 +76,7 @@ class AsyncSqliteExecutor:
     def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Use the file that a URL names."""
         location = locate(url, options)
-        writer, reader = (AsyncOwnConnection(Opener(location, ThreadConnection)) for _ in range(2))
+        writer, reader = (AsyncOwnConnection(Opener(location, queue, ThreadConnection)) for _ in range(2))
         return cls(Wire(queue, location), writer, reader)
 
     @classmethod

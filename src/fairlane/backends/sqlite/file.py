@@ -79,11 +79,17 @@ class ThreadConnection(QueueConnection):
 
 
 def open_file(
-    location: Location, *, create: bool = False, timeout: float = 0.0, kind: type[QueueConnection] = QueueConnection
+    location: Location,
+    queue: str,
+    *,
+    create: bool = False,
+    timeout: float = 0.0,
+    kind: type[QueueConnection] = QueueConnection,
 ) -> QueueConnection:
-    """Open a connection that commits every statement.
+    """Open a connection that commits every statement. Several threads may use it, one at a time.
 
-    Without `create` a missing file is an error. Several threads may use the connection, one at a time.
+    Without `create` a missing file is an error. A file without the queue is not changed: it may belong to another
+    application.
     """
     uri = f"{location.path.as_uri()}?mode={'rwc' if create else 'rw'}"
     connection = sqlite3.connect(
@@ -96,7 +102,8 @@ def open_file(
         factory=kind,
     )
     try:
-        _prefer_wal(connection)
+        if _journal_mode(connection) != "wal" and (create or _holds(connection, queue)):
+            _prefer_wal(connection)
         connection.execute(f"pragma synchronous = {location.synchronous}")
     except BaseException:
         connection.close()
@@ -110,14 +117,15 @@ class Opener:
     A connection to a file that was deleted or replaced still works, but no other process sees what it publishes.
     """
 
-    def __init__(self, location: Location, kind: type[QueueConnection] = QueueConnection) -> None:
+    def __init__(self, location: Location, queue: str, kind: type[QueueConnection] = QueueConnection) -> None:
         self._location = location
+        self._queue = queue
         self._kind = kind
         self._path = str(location.path)
 
     def __call__(self) -> QueueConnection:
         """Open a connection."""
-        connection = open_file(self._location, kind=self._kind)
+        connection = open_file(self._location, self._queue, kind=self._kind)
         if self._location.synchronous == "full":
             connection.selective = _journal_mode(connection) == "wal"
         connection.row_factory = sqlite3.Row
@@ -132,13 +140,16 @@ class Opener:
         return found.st_dev, found.st_ino
 
 
+def _holds(connection: sqlite3.Connection, queue: str) -> bool:
+    found = connection.execute("select 1 from sqlite_master where name = ?", (f"{queue}_settings",)).fetchall()
+    return bool(found)
+
+
 def _prefer_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to WAL mode, so that readers and the writer do not block each other.
 
     If that is not possible now, the file works in its own mode, but slower.
     """
-    if _journal_mode(connection) == "wal":
-        return
     try:
         connection.execute("pragma journal_mode = wal").fetchall()
     except sqlite3.OperationalError as error:

@@ -45,7 +45,7 @@ class SqliteTarget(SqlTarget):
             lambda: ask(location), Within(TIMEOUT, PAUSES, is_busy)
         )
         try:
-            return run(program, lambda location: open_file(location, create=create, timeout=TIMEOUT))
+            return run(program, lambda location: open_file(location, self._queue, create=create, timeout=TIMEOUT))
         except sqlite3.Error as error:
             raise translate(error, str(location.path)) or error from error
 
