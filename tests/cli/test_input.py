@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fairlane as package
+from fairlane.cli import publishing
+from fairlane.cli.input import parse_json
 from fairlane.cli.runner import run
 from tests.commands import environment, fairlane_command
 
@@ -33,6 +37,9 @@ UNEQUAL = {
     "1e400": "to inf",
     "-1e400": "to -inf",
     "1e-400": "to 0.0",
+    "1e99999999999999999999": "to inf",
+    "1e-99999999999999999999": "to 0.0",
+    "9" * 4301: "an integer has more than 4,300 digits",
 }
 
 
@@ -46,6 +53,43 @@ def test_an_event_that_would_not_come_back_equal_is_refused(
         assert UNEQUAL[event] in capsys.readouterr().err
     with package.connect() as queue:
         assert queue.inspect.queue().messages == 0
+
+
+def test_a_key_that_comes_twice_among_many_is_found_at_once() -> None:
+    """An object of 100,000 keys took minutes to be refused, since the keys were counted one by one."""
+    keys = ",".join(f'"k{number}": 1' for number in range(100_000))
+    began = time.process_time()
+    with pytest.raises(ValueError, match='key "k99999" twice'):
+        parse_json(f'{{{keys}, "k99999": 2}}', "it")
+    assert time.process_time() - began < 20
+
+
+def test_a_byte_order_mark_on_an_empty_line_is_an_empty_line(here: Path) -> None:
+    (here / "events.jsonl").write_bytes(b'\xef\xbb\xbf\r\n{"group": "g", "event": 1}\r\n')
+    assert run(["publish", "--file", "events.jsonl"]) == 0
+
+
+def test_lines_that_come_while_a_file_is_published_are_left(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had not been checked, so a wrong one stopped the command in the middle of its work."""
+    path = here / "events.jsonl"
+    path.write_text('{"group": "g", "event": 1}\n')
+    real = publishing._publish_lines
+
+    def append_first(*arguments: Any) -> Any:
+        with path.open("a") as stream:
+            stream.write('{"group": "g", "event": 2}\n{')
+        return real(*arguments)
+
+    monkeypatch.setattr(publishing, "_publish_lines", append_first)
+    assert run(["publish", "--file", "events.jsonl"]) == 0
+    with package.connect() as queue:
+        assert queue.inspect.queue().messages == 1
+
+
+def test_an_event_that_begins_with_a_dash_is_told_where_it_goes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["publish", "g", "-1"]) == 2
+    assert "write -- before" in capsys.readouterr().err
+    assert run(["publish", "--", "g", "-1"]) == 0
 
 
 def test_numbers_that_a_float_holds_are_taken_as_they_are_written(here: Path) -> None:

@@ -30,6 +30,7 @@ NASTY = [
     " leading",
     "trailing ",
     '"quoted"',
+    "-",  # what tables show where there is nothing
 ]
 PLAIN = ["order-17", "[red]bold[/red]", ":smile:", "é", "e\u0301", "emoji 🦊", "{}:*'", "back\\slash", 'in"side']
 

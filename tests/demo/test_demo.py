@@ -33,6 +33,7 @@ class Nobody:
     def begins(self, *_: object) -> None: ...
     def progress(self, *_: object) -> None: ...
     def looks(self, *_: object) -> None: ...
+    def leaves(self, *_: object) -> None: ...
     def killed(self, *_: object) -> None: ...
 
 
@@ -140,7 +141,9 @@ def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp
         path.rmdir()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
+)
 def test_no_worker_outlives_the_demo(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
         fairlane_command("demo", "--visibility", "30"),
@@ -179,6 +182,26 @@ def test_a_worker_that_dies_ends_the_demo(temporary: Path, monkeypatch: pytest.M
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "no job\n")
     with pytest.raises(FairlaneError, match=r"worker-\d ended too early: exit code 1 json.decoder.JSONDecodeError"):
         run_demo(small(patience=60.0), Nobody())
+
+
+def test_a_queue_that_the_demo_cannot_remove_is_named(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed in the database under a name that nobody knew, and the command said nothing of it."""
+    left: list[object] = []
+
+    class Watching(Nobody):
+        def leaves(self, *queue: object) -> None:
+            left.extend(queue)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise FairlaneError("no right to drop it")
+
+    monkeypatch.setattr("fairlane.demo.stage.migrate.downgrade", refuse)
+    monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "no job\n")
+    with pytest.raises(FairlaneError, match="ended too early"):
+        run_demo(small(url=f"sqlite:///{tmp_path}/q.db", queue="for_the_demo", patience=60.0), Watching())
+    assert left == ["for_the_demo"]
 
 
 def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fairlane.cli import demo, leases, look, publishing, schema
-from fairlane.cli.runner import ReaderGone
 
 app = typer.Typer(
     name="fairlane",
@@ -19,19 +17,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _with_reader_gone(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with `ReaderGone` in place of `BrokenPipeError`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except BrokenPipeError as error:
-            raise ReaderGone() from error
-
-    return wrapped
 
 
 _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
@@ -49,7 +34,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("demo", demo.demo, "Run the demo, and prove its result."),
 )
 for _name, _function, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary)(_with_reader_gone(_function))
+    app.command(_name, short_help=_summary)(_function)
 
 
 def _print_version(wanted: bool) -> None:
@@ -69,5 +54,6 @@ def _root(
     """Ordered, per-key queues in the database you already run.
 
     The database is named by --url or FAIRLANE_URL (or by STM_TRANSPORT_BACKEND and FAIRLANE_<BACKEND>_URL). Exit codes:
-    0 done, 1 no (nothing to claim, not ready), 2 an error, which is one line on stderr.
+    0 done, 1 no (nothing to claim, not ready), 2 an error, which is one line on stderr; 130 Ctrl-C, 143 SIGTERM, 129
+    the terminal was closed, 141 the reader of a pipe closed it.
     """

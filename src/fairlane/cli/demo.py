@@ -86,6 +86,10 @@ def summary(report: Report) -> dict[str, Any]:
     return fields
 
 
+def _tell_what_is_left(queue: str) -> None:
+    typer.echo(f"The queue {queue} is left: fairlane migrate base --yes --queue {queue} removes it.", err=True)
+
+
 class _Silent:
     """Shows nothing."""
 
@@ -93,6 +97,9 @@ class _Silent:
     def progress(self, stage: str, done: int, total: int) -> None: ...
     def looks(self, moment: str, queue: QueueStatus, groups: Sequence[GroupStatus]) -> None: ...
     def killed(self, casualty: Casualty) -> None: ...
+
+    def leaves(self, queue: str) -> None:
+        _tell_what_is_left(queue)
 
 
 class _Screen:
@@ -144,6 +151,9 @@ class _Screen:
             f"{casualty.seq} of {casualty.package}{behind}\n",
             "yellow",
         )
+
+    def leaves(self, queue: str) -> None:
+        _tell_what_is_left(queue)
 
     def ends(self, report: Report) -> None:
         """Show the figures and the proofs."""

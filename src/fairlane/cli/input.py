@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from decimal import Decimal
+from collections import Counter
+from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
+
+from fairlane.codec import MAX_INTEGER_DIGITS
 
 
 def utf8(value: str | None) -> str | None:
@@ -76,7 +79,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _exact(text: str) -> float:
     number = float(text)
-    if Decimal(text) != Decimal(repr(number)):
+    try:
+        equal = Decimal(text) == Decimal(repr(number))
+    except InvalidOperation:  # an exponent of some twenty digits
+        equal = False
+    if not equal:
         raise _Unequal(f"a float would round {text:.60} to {number!r}; write the number as a string")
     return number
 
@@ -84,10 +91,17 @@ def _exact(text: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise _Unequal(f"an object has the key {json.dumps(twice):.100} twice")
     return found
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_exact, object_pairs_hook=_unique)
+def _integer(text: str) -> int:
+    if len(text.removeprefix("-")) > MAX_INTEGER_DIGITS:
+        raise _Unequal(f"an integer has more than {MAX_INTEGER_DIGITS:,} digits; write it as a string")
+    return int(text)
+
+
+_decoder = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_exact, parse_int=_integer, object_pairs_hook=_unique
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +14,11 @@ import typer
 
 from fairlane.cli.input import decoded, read_stdin, utf8
 from fairlane.cli.options import QUEUE, Queue, Url, opened
+from fairlane.cli.output import Unprinted, telling
 from fairlane.cli.text import json_line, record
-from fairlane.errors import EventDecodingError
+from fairlane.errors import EventDecodingError, FairlaneError
 from fairlane.model import Lease
+from fairlane.transport import Transport
 
 NOTHING = 1
 
@@ -54,12 +57,13 @@ def claim(
         try:
             lease = transport.claim(_me() if worker is None else worker, visibility, min_priority)
         except EventDecodingError as error:
-            _print(error.lease)  # the lease holds, and the caller needs its token to ack or nack it
+            _hand_over(error.lease, transport)  # the lease holds, and the caller needs its token to ack or nack it
             raise
+        if lease is not None:
+            _hand_over(lease, transport)
     if lease is None:
         typer.echo("Nothing is deliverable.", err=True)
         raise typer.Exit(NOTHING)
-    _print(lease)
 
 
 def ack(
@@ -105,11 +109,26 @@ def extend(
     """Let a lease end --visibility seconds from now, and print the new lease as claim does."""
     held = _lease(lease, group, token, seq)
     with opened(url, queue) as transport:
-        _print(transport.extend(held, visibility))
+        longer = transport.extend(held, visibility)
+        with telling(f"the lease was extended until {longer.expires_at:%H:%M:%S} UTC"):
+            _print(longer)
 
 
 def _me() -> str:
     return f"cli@{socket.gethostname()}:{os.getpid()}"
+
+
+def _hand_over(lease: Lease, transport: Transport[Any]) -> None:
+    """Print a lease. If nobody gets it, the message goes back: else its group would wait for the end of the lease."""
+    try:
+        _print(lease)
+        sys.stdout.flush()
+    except OSError as error:
+        try:
+            transport.nack(lease)
+        except FairlaneError:
+            raise Unprinted(error, "the message that was claimed comes back when its lease runs out") from error
+        raise Unprinted(error, "the message that was claimed was given back") from error
 
 
 def _print(lease: Lease) -> None:

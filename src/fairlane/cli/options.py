@@ -6,10 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlane.backends import manifest_of
 from fairlane.cli.input import utf8
 from fairlane.connect import connect
 from fairlane.contract import DEFAULT_QUEUE
+from fairlane.environ import resolve_url
+from fairlane.errors import ConfigurationError
 from fairlane.transport import Transport
+from fairlane.urls import scheme_of
 
 STARTUP_TIMEOUT = 2.0
 """Seconds to wait for a server that is not up. Short, since a person waits for the command."""
@@ -31,5 +35,15 @@ QUEUE = DEFAULT_QUEUE
 
 
 def opened(url: str | None, queue: str) -> Transport[Any]:
-    """Return a transport for the backend that the options or the environment variables name."""
-    return connect(url, queue, startup_timeout=STARTUP_TIMEOUT)
+    """Return a transport for the backend that the options or the environment variables name.
+
+    Raises:
+        ConfigurationError: the queue would end with this command, and what is published would be lost.
+    """
+    chosen = resolve_url(url)
+    if manifest_of(scheme_of(chosen)).capabilities.reach == "process":
+        raise ConfigurationError(
+            f"a {scheme_of(chosen)}:// queue lives in one process, so a command sees only one of its own, which ends "
+            "with it: name a database, such as sqlite:///queue.db"
+        )
+    return connect(chosen, queue, startup_timeout=STARTUP_TIMEOUT)

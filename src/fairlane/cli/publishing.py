@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import shutil
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -19,6 +21,7 @@ from fairlane import contract
 from fairlane.cli import tables
 from fairlane.cli.input import decoded, parse_json, read_stdin, utf8
 from fairlane.cli.options import QUEUE, Queue, Url, opened
+from fairlane.cli.output import telling
 from fairlane.codec import JsonCodec, encode_event
 from fairlane.errors import FairlaneError
 from fairlane.transport import Transport
@@ -71,7 +74,9 @@ def publish(
             raise ValueError("name a group and an event, or a --file of events")
         parsed = parse_json(read_stdin() if event == "-" else event, "the event")
         with opened(url, queue) as transport:
-            typer.echo(transport.publish(group, parsed, priority or 0, dedup_id=dedup_id))
+            seq = transport.publish(group, parsed, priority or 0, dedup_id=dedup_id)
+            with telling(f"the event was published as message {seq}"):
+                typer.echo(seq)
     else:
         if group is not None or priority is not None or dedup_id is not None:
             raise ValueError("with --file each line has its own group, priority and dedup_id: leave out the others")
@@ -85,10 +90,12 @@ def _publish_file(file: str, url: str | None, queue: str) -> None:
         total = sum(1 for _ in _lines(stream, name))
         stream.seek(start)
         started = time.monotonic()
-        count, groups = _publish_lines(transport, _lines(stream, name), name, total)
+        # only what was checked, though a file may grow meanwhile
+        count, groups = _publish_lines(transport, islice(_lines(stream, name), total), name, total)
     seconds = time.monotonic() - started
     rate = f", {count / seconds:,.0f}/s" if count and seconds else ""
-    typer.echo(f"Published {count:,} events into {len(groups):,} groups in {seconds:.1f} s{rate}.")
+    with telling(f"all {count:,} events were published"):
+        typer.echo(f"Published {count:,} events into {len(groups):,} groups in {seconds:.1f} s{rate}.")
 
 
 @contextmanager
@@ -111,14 +118,18 @@ def _stream(file: str) -> Iterator[IO[bytes]]:
 @contextmanager
 def _copied(stream: IO[bytes]) -> Iterator[IO[bytes]]:
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as copy:
-        shutil.copyfileobj(stream, copy)
+        try:
+            shutil.copyfileobj(stream, copy)
+        except OSError as error:
+            reason = f"{error.strerror}, for a copy of what the pipe says"
+            raise OSError(error.errno, reason, tempfile.gettempdir()) from error
         copy.seek(0)
         yield copy
 
 
 def _lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, Line]]:
     for number, raw in enumerate(stream, 1):
-        if raw.strip():
+        if raw.removeprefix(codecs.BOM_UTF8).strip():
             try:
                 yield number, _line(decoded(raw, "the line"))
             except (ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
 """Run a command, and report an error as one line and an exit code.
 
 Exit codes: 0 done; 1 the answer is "no" (nothing to claim, not ready, a proof failed); 2 an error; 130 Ctrl-C;
-141 the reader of a pipe closed it; 143 terminated by SIGTERM.
+141 the reader of a pipe closed it; 143 terminated by SIGTERM; 129 the terminal was closed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from fairlane.cli.output import Unprinted, drop_stdout, is_of_output, unwritable
 from fairlane.cli.text import one_line, without_secrets
 
-FAILED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 130, 141, 143
+FAILED, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+OF_SIGNALS = 128
+"""What a shell adds to the number of the signal that ended a command."""
 
-
-class ReaderGone(Exception):
-    """The reader of the output closed the pipe. For BrokenPipeError Typer would exit with 1, which means "no" here."""
+ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that ask a command to end. Windows has no SIGHUP."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -31,15 +33,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _report(ValueError("standard output is closed, so nothing was done: redirect it to /dev/null"), given)
         return FAILED
     _make_streams_forgiving()
-    try:
-        previous = signal.signal(signal.SIGTERM, _terminate)
-    except ValueError:
-        previous = None  # signal handlers can be set only in the main thread; tests call this in other threads
-    try:
+    with _ending_in_order():
         return _guarded(given)
+
+
+@contextlib.contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let signals that end the process raise an exception, so that `finally` blocks end what was started."""
+    previous = {}
+    for number in ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            with contextlib.suppress(ValueError):  # only the main thread can set signals; tests run in others
+                previous[number] = signal.signal(number, _end)
+    try:
+        yield
     finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _guarded(given: list[str]) -> int:
@@ -48,13 +58,22 @@ def _guarded(given: list[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (BrokenPipeError, ReaderGone):
-        _drop_stdout()
+    except BrokenPipeError:
+        drop_stdout()
         return BROKEN_PIPE
+    except Unprinted as error:
+        _report(error, given)
+        drop_stdout()
+        return BROKEN_PIPE if error.reader_gone else FAILED
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # Typer and rich make exit code 1 of it, which means "no"
+            drop_stdout()
+            return BROKEN_PIPE
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
     except Exception as error:
         _report(error, given)
+        if isinstance(error, OSError):
+            drop_stdout()
         return FAILED
     return code
 
@@ -83,9 +102,14 @@ def _describe(error: Exception) -> str:
     from fairlane.errors import FairlaneError
 
     if hasattr(error, "format_message"):  # a wrong option or argument, reported by Typer or click
-        return f"{error.format_message()} (try --help)"
+        dash = "; write -- before arguments that begin with a dash" if hasattr(error, "option_name") else ""
+        return f"{error.format_message()} (try --help{dash})"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and is_of_output(error):
+        return unwritable(error)
+    if isinstance(error, Unprinted):
+        return str(error)
     if isinstance(error, (FairlaneError, ValueError, TypeError, OSError)) and str(error):
         return str(error)
     if type(error).__name__ == "Abort":
@@ -118,11 +142,5 @@ def _make_streams_forgiving() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _drop_stdout() -> None:
-    # at exit Python writes the rest of its buffer, which would fail again
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)  # an exception, so that `finally` blocks end what was started
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(OF_SIGNALS + number)

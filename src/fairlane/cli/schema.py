@@ -8,6 +8,7 @@ import typer
 
 from fairlane import migrate as migrations
 from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url
+from fairlane.cli.output import telling
 from fairlane.cli.text import json_line
 from fairlane.environ import resolve_url
 from fairlane.errors import QueueDamaged, SchemaNotReady
@@ -82,10 +83,10 @@ def migrate(
     migrations.migrate(chosen, queue=queue, revision=revision, startup_timeout=wait, **options)
     now = migrations.status(chosen, queue=queue)
     after = now.found
-    if was.fault and after is not None and not now.fault:
-        typer.echo(f"The queue {queue} was damaged and is repaired.")
-    else:
-        typer.echo(_outcome(queue, before, after))
+    repaired = was.fault and after is not None and not now.fault
+    outcome = f"The queue {queue} was damaged and is repaired." if repaired else _outcome(queue, before, after)
+    with telling(outcome):
+        typer.echo(outcome)
     if before == after is not None and (app_role or reader_role):
         typer.echo("It has the roles that you named.")
     if before == after is not None and (head_start or owner_role):

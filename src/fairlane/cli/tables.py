@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlane.cli.text import age, event_text, quoted_if_odd
+from fairlane.cli.text import NONE, age, event_text, quoted_if_odd
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -88,9 +88,9 @@ def group_table(rows: Sequence[GroupStatus], title: str | None = None) -> Table:
             row.priority,
             f"{row.depth}+" if row.depth_is_capped else row.depth,
             age(row.oldest_seconds),
-            quoted_if_odd(row.worker_id) if row.worker_id is not None else "-",
+            quoted_if_odd(row.worker_id) if row.worker_id is not None else NONE,
             row.attempts,
-            age(row.ready_in_seconds) if row.ready_in_seconds else "-",
+            age(row.ready_in_seconds) if row.ready_in_seconds else NONE,
         )
     return made
 
@@ -104,7 +104,7 @@ def message_table(rows: Sequence[MessageStatus], title: str | None = None) -> Ta
     )
     longest = min(LONGEST_EVENT, max(20, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else LONGEST_EVENT
     for row in rows:
-        dedup_id = quoted_if_odd(row.dedup_id) if row.dedup_id is not None else "-"
+        dedup_id = quoted_if_odd(row.dedup_id) if row.dedup_id is not None else NONE
         event = event_text(row.event, longest)
         add_row(made, row.position, row.seq, _state(row.state), row.attempts, age(row.age_seconds), dedup_id, event)
     return made
@@ -116,7 +116,7 @@ def _state(state: str) -> Text:
 
 def _cell(value: object) -> str:
     if value is None:  # a figure that the backend does not report
-        return "-"
+        return NONE
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

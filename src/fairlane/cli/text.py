@@ -26,6 +26,9 @@ _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _SECRET_OPTIONS = ("password", "token", "secret", "key")
 _SHORTEST_SECRET = 3
 
+NONE = "-"
+"""What tables show where there is nothing. An id that is the same is shown as a JSON string."""
+
 
 def one_line(text: object) -> str:
     """Return a text as one line without control characters."""
@@ -41,7 +44,8 @@ def escaped(text: str) -> str:
 
 def quoted_if_odd(text: str) -> str:
     """Return an id unchanged if people can read it without doubt, else as a JSON string."""
-    plain = text == text.strip() and not text.startswith('"') and not any(_unsafe(char) for char in text)
+    odd = text != text.strip() or text.startswith('"') or text == NONE
+    plain = not odd and not any(_unsafe(char) for char in text)
     return text if plain else event_text(text)
 
 
@@ -65,7 +69,7 @@ def record(row: DataclassInstance) -> dict[str, Any]:
 def age(seconds: float | None) -> str:
     """Return a duration in seconds as text for people, in at most two units."""
     if seconds is None:
-        return "-"
+        return NONE
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -116,3 +116,6 @@ class Watcher(Protocol):
 
     def killed(self, casualty: Casualty) -> None:
         """Called when a worker was killed."""
+
+    def leaves(self, queue: str) -> None:
+        """Called when the queue, which was made for the demo, could not be removed."""

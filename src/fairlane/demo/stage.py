@@ -49,7 +49,7 @@ def run_demo(plan: Plan, watcher: Watcher) -> Report:
     began = time.monotonic()
     log = read_log(plan.events)
     _check(plan, log)
-    with _folder(plan) as folder, _queue(plan, folder) as (url, name):
+    with _folder(plan) as folder, _queue(plan, folder, watcher) as (url, name):
         manifest = manifest_of(scheme_of(url))
         kind = "threads" if _in_process(url) else "processes"
         report = Report(manifest.name, name, kind, plan.workers, len(log), len(by_package(log)))
@@ -83,7 +83,7 @@ def _folder(plan: Plan) -> Iterator[Path]:
 
 
 @contextmanager
-def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
+def _queue(plan: Plan, folder: Path, watcher: Watcher) -> Iterator[tuple[str, str]]:
     """Make a new queue, and remove it in the end."""
     # the queue need not survive a power failure, since it is removed in the end: this saves three syncs per message
     url = plan.url or f"sqlite:///{folder / 'queue.db'}?synchronous=normal"
@@ -98,10 +98,18 @@ def _queue(plan: Plan, folder: Path) -> Iterator[tuple[str, str]]:
     except BaseException:
         if removes:
             with suppress(Exception):  # report the first error, not one of the removal
-                migrate.downgrade(url, queue=name, revision="base")
+                _remove(url, name, watcher)
         raise
     if removes:
+        _remove(url, name, watcher)
+
+
+def _remove(url: str, name: str, watcher: Watcher) -> None:
+    try:
         migrate.downgrade(url, queue=name, revision="base")
+    except BaseException:  # a second Ctrl-C as well
+        watcher.leaves(name)
+        raise
 
 
 @dataclass(slots=True)
