@@ -143,7 +143,7 @@ def guarded(server: Server, tmp_path_factory: Any) -> Iterator[Any]:
         yield own, tokens
 
 
-async def test_a_token_opens_the_server(guarded: Any, twin: str) -> None:
+async def test_a_valid_token_is_accepted(guarded: Any, twin: str) -> None:
     own, tokens = guarded
     token = tokens.sign(a="rw")
     for url, options in (
@@ -240,7 +240,7 @@ def test_a_process_that_forgot_close_ends_by_itself(migrated: Any, how: str) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_a_transport_works_on_in_a_forked_process(migrated: Any) -> None:
+def test_a_transport_still_works_in_a_forked_process(migrated: Any) -> None:
     code = f"""if True:
         import os, fairlane
         t = fairlane.connect({migrated.url!r}, "q")

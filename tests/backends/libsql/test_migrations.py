@@ -1,4 +1,4 @@
-"""Migrations: one atomic batch has a step and its revision. It may be lost, sent twice, or come after another."""
+"""A migration step and its revision are one atomic batch. It is made once, also if it is lost or sent twice."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_step_that_fails_on_the_way_is_made_once(relay: Relay, server: Server, name: str, fault: Any) -> None:
+def test_a_step_whose_request_fails_is_made_once(relay: Relay, server: Server, name: str, fault: Any) -> None:
     relay.fail(*FAULTS[fault])
     migrate.upgrade(relay.url, queue=name)
     assert relay.pending == 0

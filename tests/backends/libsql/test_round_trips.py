@@ -1,4 +1,4 @@
-"""One operation is one request: one statement or one atomic batch. It has an id, so that it is not applied twice."""
+"""One operation is one request: one statement or one atomic batch. A publish has an id, so it is not applied twice."""
 
 from __future__ import annotations
 

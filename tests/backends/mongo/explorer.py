@@ -105,7 +105,7 @@ class Explorer:
 
     Args:
         scripts: the clients, by name.
-        before: events that must be finished before others may be delivered, because of who published them.
+        before: pairs of events from one publisher: the first must be finished before the second is delivered.
         expiries: how often all leases expire together.
         crashes: how many of the clients may stop for ever.
         done: messages (group, event) that were published before the start.

@@ -1,4 +1,4 @@
-"""A client may stop at any of its steps, before or after the server has carried it out. Other clients go on."""
+"""A client may stop at any step, before or after the server has carried it out: others go on, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ PLACES: dict[str, Before] = {
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("retried", [True, False], ids=["retried", "given-up"])
-async def test_a_publish_that_stops_anywhere(queue: Queue, client: Client, place: str, retried: bool) -> None:
+async def test_a_publish_that_stops_anywhere_is_stored_once_or_not_at_all(
+    queue: Queue, client: Client, place: str, retried: bool
+) -> None:
     """If it is sent again with its dedup_id, the message is there once; else it may be missing. Others are unharmed."""
     cuts = 0
     for steps, applied in every_cut():
@@ -128,7 +130,7 @@ async def test_a_publish_that_stops_anywhere(queue: Queue, client: Client, place
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["first-delivery", "delivered-before"])
-async def test_a_claim_that_stops_anywhere(queue: Queue, client: Client, again: bool) -> None:
+async def test_a_claim_that_stops_anywhere_loses_no_message(queue: Queue, client: Client, again: bool) -> None:
     """The group is claimable again when the lease expires, and the message is its head."""
     cuts = 0
     for steps, applied in every_cut():
@@ -157,7 +159,7 @@ async def test_a_claim_that_stops_anywhere(queue: Queue, client: Client, again: 
     assert cuts >= 4
 
 
-async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Queue, client: Client) -> None:
+async def test_a_claim_that_stops_while_it_drops_an_empty_group_loses_no_message(queue: Queue, client: Client) -> None:
     cuts = 0
     for steps, applied in every_cut():
         client.publish("g", "gone")
@@ -172,7 +174,7 @@ async def test_a_claim_that_stops_while_it_drops_an_empty_group(queue: Queue, cl
 
 
 @pytest.mark.parametrize("more", [False, True], ids=["last-message", "more-messages"])
-async def test_an_ack_that_stops_anywhere(queue: Queue, client: Client, more: bool) -> None:
+async def test_an_ack_that_stops_anywhere_has_happened_or_not(queue: Queue, client: Client, more: bool) -> None:
     """After its first step the message never comes back. Before that step, it comes back when the lease expires."""
     cuts = 0
     for steps, applied in every_cut():
@@ -192,7 +194,9 @@ async def test_an_ack_that_stops_anywhere(queue: Queue, client: Client, more: bo
     assert cuts >= 6
 
 
-async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Queue, client: Client) -> None:
+async def test_an_ack_that_stops_while_a_smaller_seq_arrives_finishes_its_own_message(
+    queue: Queue, client: Client
+) -> None:
     """The group must remember which message was acked when a message with a smaller seq comes before it."""
     for steps, applied in [(0, True), (1, False), (1, True), (2, False)]:
         execute: Callable[[Any], Any] = client.executor.execute
@@ -211,7 +215,9 @@ async def test_an_ack_that_stops_while_a_smaller_seq_arrives(queue: Queue, clien
 
 
 @pytest.mark.parametrize("operation", ["nack", "extend"])
-async def test_a_nack_or_an_extend_that_stops_anywhere(queue: Queue, client: Client, operation: str) -> None:
+async def test_a_nack_or_an_extend_that_stops_anywhere_loses_no_message(
+    queue: Queue, client: Client, operation: str
+) -> None:
     for applied in (False, True):
         client.publish("g", "a")
         client.publish("g", "b")

@@ -116,7 +116,9 @@ def executor(queue: Queue) -> Iterator[MongoExecutor]:
 
 @pytest.mark.parametrize("scripts", SCRIPTS, ids=["one-consumer", "two-of-each", "dedup"])
 @pytest.mark.parametrize("seed", range(5))
-async def test_random_orders_of_steps(queue: Queue, executor: MongoExecutor, scripts: Any, seed: int) -> None:
+async def test_random_orders_of_steps_break_no_promise(
+    queue: Queue, executor: MongoExecutor, scripts: Any, seed: int
+) -> None:
     walk = Walk(executor, MongoCore(queue.name))
     walk.go(scripts, random.Random(seed))
     inserted = {event for _, event in walk.ghost.inserted}

@@ -1,3 +1,5 @@
+"""Fixtures: the Postgres server of the test suite, and a fresh queue on it."""
+
 from __future__ import annotations
 
 import os

@@ -247,7 +247,7 @@ def test_no_time_depends_on_the_time_zone_of_the_session(lane: Lane, zone: str) 
     assert 86400 * 200 - 1 < span <= 86400 * 200
 
 
-def test_an_event_is_kept_to_the_letter(lane: Lane) -> None:
+def test_an_event_is_kept_character_by_character(lane: Lane) -> None:
     session = lane.session()
     text = '{"b" : 1.0, "a":[ ],  "b":"\\u0000", "n": 123456789012345678901234567890.50}'
     session.publish("g", text)
@@ -270,7 +270,7 @@ def test_a_function_ignores_objects_that_a_caller_puts_into_the_search_path(lane
     assert lane.messages == 0
 
 
-def test_what_is_deep_is_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(lane: Lane) -> None:
+def test_depths_are_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(lane: Lane) -> None:
     lane.rows("insert into @.messages select 'g' || n, n, '1', null, now() from generate_series(1, 30000) as n")
     lane.rows("insert into @.groups select 'g' || n, 0, 0, now() from generate_series(1, 30000) as n")
     lane.rows(

@@ -1,4 +1,4 @@
-"""Several sessions work at the same time, and their steps come in a fixed order.
+"""The promises hold when the steps of several sessions come in an unusual order.
 
 No test sleeps: it waits until the server says that one session waits for another.
 """
@@ -104,8 +104,8 @@ def test_an_open_claim_that_passed_over_an_empty_group_hides_nothing_that_is_com
 def test_an_open_claim_that_locked_a_group_emptied_meanwhile_hides_nothing_that_is_committed_into_it(
     lane: Lane, age: str
 ) -> None:
-    """It sees the message, the message goes, and only then it gets the lock, which it must give back. In a transaction
-    that has just begun, as a call of its own has, it fails instead and is to be repeated."""
+    """The claim sees the message, then the message is acked, and then the claim gets the lock. It must give the lock
+    back. In a young transaction, such as that of a single call, it raises an error instead: the caller tries again."""
     publisher, other, worker, gate = (lane.session() for _ in range(4))
 
     def begin() -> None:
@@ -119,7 +119,7 @@ def test_an_open_claim_that_locked_a_group_emptied_meanwhile_hides_nothing_that_
     )
     other.publish("g", '"before"')
     begin()
-    assert worker.claim().group_id == "g"  # makes its plans, which ask for the moment too
+    assert worker.claim().group_id == "g"  # the session makes its plans, which also call `moment`
     worker.rollback()
     other.ack(other.claim())
     other.publish("g", '"old"')
@@ -163,7 +163,7 @@ def test_empty_groups_in_front_of_a_line_that_never_ends_are_dropped(lane: Lane)
     assert len(lane.groups) == 20
 
 
-def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_anew(lane: Lane) -> None:
+def test_a_publisher_waits_for_the_ack_that_drops_its_group_and_makes_it_again(lane: Lane) -> None:
     publisher, worker = lane.session(), lane.session()
     worker.publish("g", priority=1)
     lease = worker.claim()
@@ -546,7 +546,7 @@ def test_all_but_publish_refuse_isolation_levels_that_hide_what_was_committed_me
     assert lane.messages == 2
 
 
-def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_anew(lane: Lane) -> None:
+def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_again(lane: Lane) -> None:
     session, worker = lane.session(), lane.session()
     worker.publish("g")
     session.rows("begin isolation level repeatable read")
@@ -560,7 +560,7 @@ def test_publish_under_repeatable_read_fails_retryably_if_its_group_was_made_ane
     assert lane.messages == 2
 
 
-def test_publish_under_repeatable_read_does_not_mind_what_workers_do_with_its_group(lane: Lane) -> None:
+def test_publish_under_repeatable_read_works_whatever_workers_do_with_its_group(lane: Lane) -> None:
     session, worker = lane.session(), lane.session()
     worker.publish("g")
     with session.transaction(isolation="repeatable read"):

@@ -368,10 +368,8 @@ DAMAGE = {
 
 @pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_whatever_happens_to_the_line_nothing_is_hidden_and_it_mends_itself(
-    lane: Lane, damage: str, used: bool
-) -> None:
-    """Guards against calls that never end or find nothing, since they miss the row that says where the line begins."""
+def test_a_damaged_line_hides_nothing_and_is_repaired_by_calls(lane: Lane, damage: str, used: bool) -> None:
+    """Guards against calls that never end or find nothing when the row that says where the line begins is missing."""
     session = lane.session()
     churn(session)
     session.publish("before")
@@ -390,7 +388,7 @@ def test_whatever_happens_to_the_line_nothing_is_hidden_and_it_mends_itself(
 
 
 @pytest.mark.parametrize("lost", ["truncate @.groups", "truncate @.groups, @.line", "drop sequence @.line_bound"])
-def test_a_migration_brings_back_what_was_lost_beside_the_messages(lane: Lane, lost: str) -> None:
+def test_a_migration_restores_what_was_lost_beside_the_messages(lane: Lane, lost: str) -> None:
     session = lane.session()
     for group_id in ("a", "b"):
         session.publish(group_id, '"first"')
@@ -408,7 +406,7 @@ def test_a_migration_brings_back_what_was_lost_beside_the_messages(lane: Lane, l
     assert (lane.groups, lane.messages) == (set(), 0)
 
 
-def test_groups_whose_messages_were_deleted_by_hand_go_by_themselves(lane: Lane) -> None:
+def test_groups_whose_messages_were_deleted_by_hand_are_dropped_by_a_claim(lane: Lane) -> None:
     session = lane.session()
     for number in range(3):
         session.publish(f"g{number}")
@@ -419,7 +417,7 @@ def test_groups_whose_messages_were_deleted_by_hand_go_by_themselves(lane: Lane)
 
 
 def test_a_sequence_that_was_set_back_makes_the_line_unused_and_hides_nothing(lane: Lane) -> None:
-    """Nothing is settled any more: late numbers may be smaller than what was settled."""
+    """No number is settled any more, since a late message may now get a number below the settled one."""
     late, session = lane.session(), lane.session()
     churn(session, 20)
     look(session, 3)
@@ -437,8 +435,8 @@ def test_a_sequence_that_was_set_back_makes_the_line_unused_and_hides_nothing(la
 
 
 @pytest.mark.parametrize("lane", ["1", "always"], indirect=True)
-def test_calls_do_without_the_line_until_somebody_has_looked_ahead(lane: Lane) -> None:
-    """It costs them something, and is of use only while vacuum is held back."""
+def test_calls_do_not_read_the_table_line_before_a_first_look_ahead(lane: Lane) -> None:
+    """The table makes calls more expensive, and helps only while something stops vacuum."""
     session = lane.session()
     session.publish("g")
     lane.rows("alter table @.line rename to missing")
@@ -460,7 +458,7 @@ def test_claims_look_ahead_when_finished_work_piles_up(lane: Lane) -> None:
         assert lane.one("select count(*) from @.line") > 3
 
 
-def test_no_lease_is_shorter_than_asked_when_the_clock_was_set_back_and_soon_none_is_longer(lane: Lane) -> None:
+def test_after_a_clock_was_set_back_no_lease_is_too_short_and_only_the_first_is_too_long(lane: Lane) -> None:
     session = lane.session()
     for number in range(4):
         session.publish(f"g{number}")
@@ -473,7 +471,7 @@ def test_no_lease_is_shorter_than_asked_when_the_clock_was_set_back_and_soon_non
     assert [float(span) > 60 for span in spans] == [True, False, False, False]
 
 
-def test_what_is_published_while_the_clock_is_behind_the_bound_waits_for_it_and_no_longer(lane: Lane) -> None:
+def test_a_message_published_while_the_clock_is_behind_the_bound_waits_only_until_the_bound(lane: Lane) -> None:
     session = lane.session()
     look(session, 3)
     lane.rows("select setval('@.line_bound', ((extract(epoch from clock_timestamp()) + 1.5) * 1000000)::bigint)")

@@ -149,7 +149,7 @@ def _with_clock(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def serves(world: World) -> None:
-    """Assert that a call gets a connection soon, from a server that lets everybody in."""
+    """Assert that a call gets a connection soon, from a server that accepts all connections."""
     loop: Any = Loop()
     waiter = Call(float("inf"), loop)
     for _ in range(2 * MOST + 6):

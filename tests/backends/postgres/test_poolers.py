@@ -77,7 +77,7 @@ async def test_two_queues_of_given_connections_never_meet(queues: Queues, given:
     await no_queue_gets_what_was_meant_for_the_other(*pair)
 
 
-async def test_a_pooler_that_does_not_show_itself_confuses_nothing(
+async def test_two_queues_never_meet_behind_a_pooler_that_was_not_detected(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pid of the handshake looks like that of the server process, so the pooler is not detected. Guards against two

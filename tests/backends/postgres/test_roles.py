@@ -134,7 +134,7 @@ def test_a_role_that_is_not_there_is_named_and_nothing_is_made(database: Databas
     assert migrate.status(database.url(), queue="without_role").found is None
 
 
-def test_an_owner_that_the_person_may_not_become_is_refused(database: Database) -> None:
+def test_an_owner_role_that_the_user_may_not_set_is_refused(database: Database) -> None:
     with pytest.raises(fairlane.AuthenticationFailed, match="permission denied to set role"):
         migrate.upgrade(database.url("stranger"), queue="foreign", owner_role=database.roles["owner"])
 

@@ -1,4 +1,4 @@
-"""URLs of Redis, read without a server."""
+"""URLs of Redis are read correctly, and its errors become typed ones. No server is needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_url_says_where_the_server_is(url: str, host: str, port: int, database
     )
 
 
-def test_options_of_the_call_come_before_those_of_the_url() -> None:
+def test_options_of_the_call_win_over_those_of_the_url() -> None:
     address = parse("redis://h?allow_eviction=0&max_connections=9&timeout=2", allow_eviction=True, max_connections=3)
     assert (address.allow_eviction, address.max_connections, address.timeout) == (True, 3, 2.0)
     assert not {"allow_eviction", "max_connections", "timeout"} & set(address.settings)
@@ -59,7 +59,7 @@ def test_each_step_of_connecting_takes_no_longer_than_the_timeout() -> None:
     assert (made.socket_timeout, made.socket_connect_timeout) == (30.0, 5.0)
 
 
-def test_a_password_arrives_as_it_was_meant() -> None:
+def test_an_encoded_password_is_decoded() -> None:
     address = parse("redis://us%3Aer:p%25%40%2F%3F%23x@h:1/0")
     made = make_connection(address, address.nodes[0])
     assert (made.username, made.password) == ("us:er", "p%@/?#x")

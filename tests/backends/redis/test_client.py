@@ -223,7 +223,7 @@ def busy_of(sender: Any) -> Iterator[set[Any]]:
 @pytest.mark.parametrize("limit", [2, 20])
 @pytest.mark.parametrize("kind", ["url", "client"])
 @pytest.mark.parametrize("twin", ["async"])
-async def test_cancelled_claims_cross_no_replies_and_leak_no_connections(
+async def test_cancelled_claims_never_mix_up_replies_and_leave_no_connection_in_use(
     queues: Queues, url: str, name: str, kind: str, limit: int
 ) -> None:
     dice = random.Random(1)
@@ -330,7 +330,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_tls(queues: Queues, certificate: Any) -> None:
+async def test_tls_with_a_private_certificate(queues: Queues, certificate: Any) -> None:
     port = free_port()
     files = ("--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem"))
     trust = ("--tls-ca-cert-file", str(certificate / "cert.pem"), "--tls-auth-clients", "no")

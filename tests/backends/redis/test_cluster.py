@@ -1,4 +1,4 @@
-"""A cluster whose nodes and slots change while transports use it: they follow the queue."""
+"""Transports follow their queue while the nodes and slots of a cluster change."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_damaged_group_blocks_no_other(single: object, damage: Damage, floor: 
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_what_is_left_of_a_damaged_group_is_delivered_or_gone(single: object, damage: Damage) -> None:
+def test_the_rest_of_a_damaged_group_is_delivered_or_deleted(single: object, damage: Damage) -> None:
     library = Library(single)
     library.publish("bad", "1", 3)
     library.publish("bad", "2", 3)
@@ -213,7 +213,7 @@ def damaged(single: Any) -> Iterator[tuple[fairlane.RedisTransport[Any], Library
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_key_that_is_lost_comes_back_from_the_messages(
+def test_a_migration_restores_a_lost_key_from_the_messages(
     damaged: tuple[fairlane.RedisTransport[Any], Library], name: str
 ) -> None:
     """A migration restores what can be computed from the messages. Guards against a number that is given twice, so that

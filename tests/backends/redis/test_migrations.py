@@ -186,7 +186,7 @@ def test_eight_processes_that_migrate_at_once_all_succeed(url: str, client: Any)
     use(url, "crowded")
 
 
-def test_a_lock_that_a_dead_migration_left_goes_away(url: str, client: Any) -> None:
+def test_a_lock_that_a_killed_migration_left_expires(url: str, client: Any) -> None:
     client.set("{jobs}:meta:lock", "of somebody who died", px=300)
     migrate.upgrade(url, queue="jobs")
     assert client.keys("*") == [b"{jobs}:meta"]

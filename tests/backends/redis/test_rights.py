@@ -73,7 +73,7 @@ def test_a_reader_can_look_and_change_nothing(server: Redis) -> None:
             queue.claim("w", 30)
 
 
-def test_a_user_who_may_not_ask_for_the_eviction_policy_is_told_what_to_do(server: Redis) -> None:
+def test_a_missing_right_to_read_the_eviction_policy_is_an_error_that_says_what_to_do(server: Redis) -> None:
     with pytest.raises(ConfigurationError, match="allow_eviction"):
         connected(server, "worker", "-info")
 

@@ -1,4 +1,4 @@
-"""The order of groups when times are equal, and when the clock is wrong. It stands still unless a test moves it."""
+"""Groups keep their order when times are equal, and when the clock is wrong. Only the test moves the clock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nacks_within_one_microsecond_keep_their_order(timed: MakeLibrary, pause
 
 
 @pytest.mark.parametrize("function", ["ack", "nack"])
-def test_a_place_taken_by_a_lease_that_ends_now_delays_all_that_follow(timed: MakeLibrary, function: str) -> None:
+def test_groups_that_give_way_to_ends_of_leases_keep_their_order(timed: MakeLibrary, function: str) -> None:
     """The first group that returns is placed behind the ends of six leases. When one of these leases goes away, no
     later group may take its place."""
     library = timed()
@@ -288,7 +288,7 @@ def test_a_parked_group_waits_as_a_whole(timed: MakeLibrary) -> None:
     check(library)
 
 
-def test_a_drained_and_refilled_group_gets_its_priority_anew(timed: MakeLibrary) -> None:
+def test_a_drained_and_refilled_group_gets_a_new_priority(timed: MakeLibrary) -> None:
     library = timed()
     library.publish("g", "1", 1)
     library.publish("g", "2", 4)

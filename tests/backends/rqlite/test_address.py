@@ -15,7 +15,7 @@ from fairlane.backends.rqlite.address import locate
 URL = "rqlite://me:hidden@a:1"
 
 
-def test_a_url_with_everything() -> None:
+def test_all_parts_of_a_url_are_read() -> None:
     address = locate("rqlites://me:p%40ss%2F@a:1,b,[::1]:3,[fe80::1]/?timeout=2.5&retry_seconds=0&verify=no", {})
     assert address.nodes == ("https://a:1", "https://b:4001", "https://[::1]:3", "https://[fe80::1]:4001")
     assert address.host == "a:1,b,[::1]:3,[fe80::1]"
@@ -26,7 +26,7 @@ def test_a_url_with_everything() -> None:
     assert address.authorization not in repr(address)
 
 
-def test_a_url_with_nothing() -> None:
+def test_a_url_without_options_has_defaults() -> None:
     address = locate("rqlite://localhost", {})
     assert address.nodes == ("http://localhost:4001",)
     assert address.authorization is None

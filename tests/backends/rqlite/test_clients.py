@@ -1,4 +1,4 @@
-"""HTTP clients of Fairlane and of the application: TLS, threads, event loops, cancellation and closing."""
+"""Transports work with TLS, threads, event loops and cancellation, on their own HTTP clients and on given ones."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_the_context_for_tls_is_not_made_per_request(secured: Any, monkeypatch: 
     assert len(made) <= 2
 
 
-async def test_a_message_of_five_megabytes(queue: Queue) -> None:
+async def test_a_message_of_five_megabytes_comes_back_equal(queue: Queue) -> None:
     event = {"text": "é\0\N{SNOWMAN}" * 700_000, "n": [1.5, None, 2**70]}
     await queue.publish("g", event)
     lease = await queue.get()

@@ -1,4 +1,4 @@
-"""Migrations: one request has a step and its revision. It may be lost, sent twice, or come after another one."""
+"""A migration step and its revision are one request. It is made once, even if it is lost, sent twice or comes late."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ every_fault = pytest.mark.parametrize("fault", FAULTS)
 
 
 @every_fault
-def test_upgrade_survives(cluster: Cluster, fault: Any) -> None:
+def test_an_upgrade_survives_each_fault(cluster: Cluster, fault: Any) -> None:
     FAULTS[fault](cluster)
     migrate.upgrade(cluster.url, queue="q")
     assert cluster.faults.pending == 0
@@ -149,7 +149,7 @@ def test_upgrade_survives(cluster: Cluster, fault: Any) -> None:
 
 
 @every_fault
-def test_downgrade_survives(cluster: Cluster, fault: Any) -> None:
+def test_a_downgrade_survives_each_fault(cluster: Cluster, fault: Any) -> None:
     migrate.upgrade(cluster.url, queue="q")
     FAULTS[fault](cluster)
     migrate.downgrade(cluster.url, queue="q", revision="base")

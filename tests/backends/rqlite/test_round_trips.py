@@ -1,4 +1,4 @@
-"""One operation is one POST to the leader. It contains an id, so that it is not applied twice."""
+"""One operation is one POST to the leader. Publish and claim contain an id, so that they are not applied twice."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def rows(*values: Any, columns: Any = ("group_id",)) -> Any:
     return {"results": [result | ({"values": [list(row) for row in values]} if values else {})]}
 
 
-def test_rows_and_no_rows() -> None:
+def test_an_answer_becomes_rows_with_names() -> None:
     assert answer(body=rows(["g"])) == [{"group_id": "g"}]
     assert answer(body=rows()) == []
 
@@ -73,7 +73,7 @@ UNCERTAIN = [
 
 
 @pytest.mark.parametrize(("status", "body"), UNCERTAIN)
-def test_what_may_have_been_applied(status: Any, body: Any) -> None:
+def test_an_unclear_answer_is_an_uncertain_outcome(status: Any, body: Any) -> None:
     with pytest.raises(Unanswered) as caught:
         answer(status, body)
     assert caught.value.uncertain
@@ -94,7 +94,7 @@ CERTAIN = [
 
 
 @pytest.mark.parametrize(("status", "body", "headers"), CERTAIN)
-def test_what_was_certainly_not_applied(status: Any, body: Any, headers: Any) -> None:
+def test_an_answer_of_a_node_that_did_nothing_is_a_certain_outcome(status: Any, body: Any, headers: Any) -> None:
     with pytest.raises(Unanswered) as caught:
         answer(status, body, **headers)
     assert not caught.value.uncertain
@@ -125,7 +125,7 @@ def test_a_redirect_never_leaves_tls() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials(status: Any) -> None:
+def test_refused_credentials_are_a_typed_error_without_the_password(status: Any) -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         answer(status, b"")
     assert caught.value.host == "a:1,b:1"
@@ -141,13 +141,13 @@ def test_refused_credentials(status: Any) -> None:
         ("UNIQUE constraint failed: q_groups.token", RqliteError),
     ],
 )
-def test_sql_errors(text: Any, kind: Any) -> None:
+def test_sql_errors_become_typed_errors(text: Any, kind: Any) -> None:
     with pytest.raises(Refused) as caught:
         answer(body={"results": [{"error": text}]})
     assert type(caught.value.error) is kind
 
 
-def test_other_refusals() -> None:
+def test_refused_requests_become_typed_errors() -> None:
     with pytest.raises(RqliteError, match="invalid JSON body"):
         answer(400, b"invalid JSON body")
     with pytest.raises(EventTooLarge):
@@ -182,7 +182,7 @@ def test_a_missing_queue_is_not_recognised_by_the_text_of_an_error() -> None:
         answer(body=body, request=Call(REVISION, {}))
 
 
-def test_bodies() -> None:
+def test_a_request_has_the_right_path_and_body() -> None:
     arguments = {"p_group_id": "x'00'", "p_event": '"é\\u0000"', "p_priority": 0, "p_dedup_id": None}
     post = wire().post(Call(PUBLISH, arguments))
     (clock,), (sql, values) = json.loads(post.body)
@@ -196,7 +196,7 @@ def test_bodies() -> None:
     assert json.loads(wire().post(Batch((("select 1", {}),), reads=True)).body) == [["select 1"]]
 
 
-def test_a_made_up_token_with_a_lone_surrogate_can_be_sent() -> None:
+def test_an_invalid_token_with_a_lone_surrogate_can_be_sent() -> None:
     body = wire().post(Call(ACK, {"p_group_id": "g", "p_token": "\ud800"})).body
     assert json.loads(body)[1][1]["p_token"] == "t?"
 

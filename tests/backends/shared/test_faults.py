@@ -35,7 +35,7 @@ async def until(moment: Any) -> None:
 
 
 @faults()
-async def test_publish(scene: Scene, fault: Fault) -> None:
+async def test_a_publish_stores_one_message(scene: Scene, fault: Fault) -> None:
     over = await break_it(scene, fault)
     seq = await scene.queue.publish("g", "D")
     assert scene.server.pending == 0
@@ -47,7 +47,7 @@ async def test_publish(scene: Scene, fault: Fault) -> None:
 
 
 @faults()
-async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Scene, fault: Fault) -> None:
+async def test_a_publish_with_a_known_dedup_id_stores_nothing(scene: Scene, fault: Fault) -> None:
     first = await scene.queue.publish("g", "D", dedup_id="d")
     over = await break_it(scene, fault)
     assert await scene.queue.publish("other", "again", dedup_id="d") == first
@@ -57,7 +57,7 @@ async def test_publish_with_a_dedup_id_of_the_callers_own(scene: Scene, fault: F
 
 
 @faults()
-async def test_claim_is_one_lease(scene: Scene, fault: Fault) -> None:
+async def test_a_claim_makes_one_lease(scene: Scene, fault: Fault) -> None:
     await scene.queue.publish("free", 1)
     over = await break_it(scene, fault)
     lease = await scene.queue.get("me", LONG)
@@ -72,7 +72,7 @@ async def test_claim_is_one_lease(scene: Scene, fault: Fault) -> None:
 
 
 @faults()
-async def test_claim_of_the_last_free_group_is_no_false_none(scene: Scene, fault: Fault) -> None:
+async def test_a_claim_of_the_last_free_group_does_not_return_none(scene: Scene, fault: Fault) -> None:
     """The first try made the lease. The second try must find this lease, and must not return `None`."""
     await scene.queue.nack(scene.mine)
     over = await break_it(scene, fault)
@@ -86,7 +86,7 @@ async def test_claim_of_the_last_free_group_is_no_false_none(scene: Scene, fault
 
 
 @faults()
-async def test_claim_of_nothing(scene: Scene, fault: Fault) -> None:
+async def test_a_claim_returns_none_when_nothing_is_claimable(scene: Scene, fault: Fault) -> None:
     over = await break_it(scene, fault)
     assert await scene.queue.claim("me", LONG) is None
     await until(over)
@@ -95,7 +95,7 @@ async def test_claim_of_nothing(scene: Scene, fault: Fault) -> None:
 
 
 @faults()
-async def test_extend(scene: Scene, fault: Fault) -> None:
+async def test_an_extend_returns_the_true_end_of_the_lease(scene: Scene, fault: Fault) -> None:
     """The end of the lease counts from the last time when the extend was carried out. The answer contains it."""
     over = await break_it(scene, fault)
     longer = await scene.queue.extend(scene.mine, 2 * LONG)
@@ -201,7 +201,7 @@ async def test_ack_and_nack_that_arrive_late_never_touch_the_next_lease(
 
 
 @faults("late")
-async def test_a_claim_that_arrives_after_its_message_was_acked_is_a_lease_that_nobody_holds(
+async def test_a_claim_that_arrives_after_its_message_was_acked_makes_a_lease_that_expires(
     scene: Scene, fault: Fault
 ) -> None:
     """The late claim leases the next message. That lease expires like any other, and no message is skipped."""

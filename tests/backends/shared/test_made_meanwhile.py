@@ -1,4 +1,4 @@
-"""A queue that is created after a request was refused, but before the client asks whether the queue exists."""
+"""A queue is used, too, if it is created between a refused request and the question whether it exists."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class TestUrls:
             ("sqlite:///q.db?mode=ro", "no option mode"),
         ],
     )
-    def test_mistakes_are_named(self, url: str, said: Any) -> None:
+    def test_mistakes_in_a_url_are_named(self, url: str, said: Any) -> None:
         with pytest.raises(ConfigurationError, match=said):
             fairlane.connect(url)
 
@@ -146,7 +146,7 @@ class TestUrls:
             queue.publish("g", 1)
             assert queue.inspect.queue().messages == 1
 
-    def test_options(self, url: str) -> None:
+    def test_options_of_the_url_and_of_the_call_are_used(self, url: str) -> None:
         with fairlane.connect(f"{url}?synchronous=normal", busy_timeout=3) as queue:
             queue.publish("g", 1)
             connection = writer_of(queue)._connection
@@ -365,7 +365,7 @@ class TestFullAndBusy:
             with pytest.raises(SchemaNotReady):
                 queue.publish("g", 2)
 
-    def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_anew(self, url: str) -> None:
+    def test_an_error_of_the_disk_is_typed_and_the_next_call_opens_the_file_again(self, url: str) -> None:
         with fairlane.connect(url) as queue:
             queue.publish("g", 1)
             writer = writer_of(queue)
@@ -384,7 +384,7 @@ def _move_away(path: Any, then: Any) -> None:
         migrate.upgrade(f"sqlite:///{path}")
 
 
-class Face:
+class Blocking:
     """Each twin, used through blocking calls."""
 
     def __init__(self, url: str, twin: str) -> None:
@@ -403,12 +403,12 @@ class Face:
 
 @pytest.mark.parametrize("twin", ["sync", "async"])
 @pytest.mark.parametrize("then", ["nothing comes in its place", "another file comes in its place"])
-def test_a_file_that_was_deleted_or_replaced_takes_no_message_with_it(
+def test_no_message_is_lost_in_a_file_that_was_deleted_or_replaced(
     url: str, twin: str, then: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that has the old file open can still use it, but a message published there would be lost."""
     monkeypatch.setattr(connections, "CHECK_INTERVAL", 0)  # so that the transport checks the file at each call
-    queue = Face(url, twin)
+    queue = Blocking(url, twin)
     queue.publish("g", "in the old file")
     _move_away(path_of(url), then)
     if then == "nothing comes in its place":
@@ -514,7 +514,7 @@ class TestGivenConnection:
         with fairlane.connect(url) as other:
             assert held(other.claim("w", 30)).event == 2
 
-    def test_with_python_s_own_transactions_the_application_commits(self, url: str) -> None:
+    def test_in_a_transaction_that_python_began_the_application_commits(self, url: str) -> None:
         with contextlib.closing(sqlite3.connect(path_of(url))) as mine:
             queue = fairlane.SqliteTransport(mine)
             queue.publish("g", 1)
@@ -537,7 +537,7 @@ class TestGivenConnection:
             with pytest.raises(ConfigurationError, match="text_factory"):
                 fairlane.SqliteTransport(mine)
 
-    def test_a_busy_connection_leaves_no_transaction_of_ours(self, url: str) -> None:
+    def test_a_call_on_a_locked_file_leaves_no_open_transaction(self, url: str) -> None:
         with (
             contextlib.closing(sqlite3.connect(path_of(url), isolation_level=None)) as holder,
             contextlib.closing(sqlite3.connect(path_of(url), timeout=0.1)) as mine,
@@ -550,13 +550,13 @@ class TestGivenConnection:
                 queue.claim("w", 30)
             assert not mine.in_transaction
 
-    def test_something_else_is_refused(self) -> None:
+    def test_an_object_that_is_no_connection_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection"):
             fairlane.SqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(ConfigurationError, match=r"aiosqlite\.Connection"):
             fairlane.AsyncSqliteTransport("sqlite:///q.db")  # type: ignore[arg-type]  # wrong on purpose
 
-    def test_one_that_is_closed_or_of_another_thread_is_a_typed_error(self, url: str) -> None:
+    def test_a_connection_that_is_closed_or_of_another_thread_is_a_typed_error(self, url: str) -> None:
         mine = sqlite3.connect(path_of(url))
         queue = fairlane.SqliteTransport(mine)
         with concurrent.futures.ThreadPoolExecutor() as threads, pytest.raises(ConfigurationError, match="same_thread"):
@@ -566,7 +566,7 @@ class TestGivenConnection:
             with pytest.raises(ConfigurationError, match="keep it open"):
                 call()
 
-    async def test_one_of_aiosqlite_that_is_closed_is_a_typed_error(self, url: str) -> None:
+    async def test_an_aiosqlite_connection_that_is_closed_is_a_typed_error(self, url: str) -> None:
         async with aiosqlite.connect(path_of(url)) as mine:
             queue = fairlane.AsyncSqliteTransport(mine)
             await queue.publish("g", 1)
@@ -574,7 +574,7 @@ class TestGivenConnection:
             with pytest.raises(ConfigurationError, match="keep it open"):
                 await call
 
-    async def test_aiosqlite(self, url: str) -> None:
+    async def test_an_aiosqlite_connection_can_be_used(self, url: str) -> None:
         async with aiosqlite.connect(path_of(url), isolation_level=None) as mine:
             queue = fairlane.AsyncSqliteTransport(mine)
             await mine.execute("begin")

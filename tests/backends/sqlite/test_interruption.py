@@ -23,7 +23,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_others_can_write_at_once_and_the_transport_goes_on(tmp_path: Path, name: str) -> None:
+def test_after_an_interrupted_call_others_can_write_and_the_transport_goes_on(tmp_path: Path, name: str) -> None:
     """Guards against a half-read answer: it would keep the write lock as long as a frame of the traceback exists."""
     url = f"sqlite:///{tmp_path}/q.db?synchronous=full"
     migrate.upgrade(url)

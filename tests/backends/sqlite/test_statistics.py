@@ -215,7 +215,7 @@ def test_what_operators_look_at_costs_no_more_than_what_is_shown(db: Database) -
     assert max(many.values()) < 60_000
 
 
-def test_what_is_deep_is_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(db: Database) -> None:
+def test_depths_are_counted_up_to_a_limit_and_larger_figures_are_marked_as_estimates(db: Database) -> None:
     crowd(db, 30_000)
     for number in range(5):
         db.nack(db.must_claim(), delay=60 if number % 2 else 0)

@@ -23,7 +23,7 @@ def test_a_claim_applied_twice_on_different_floors_is_one_lease(resent: Any) -> 
     assert resent.claim(token="t", floor=3) == first
 
 
-def test_a_claim_applied_again_after_its_lease_ran_out_renews_it(resent: Any) -> None:
+def test_a_claim_applied_again_after_its_lease_expired_renews_the_lease(resent: Any) -> None:
     resent.publish("a")
     first = resent.claim(visibility=1, token="t")
     resent.now += 5_000_000
