@@ -86,7 +86,7 @@ def client(queue: Queue) -> Iterator[Client]:
 
 
 async def recovered(queue: Queue, client: Client, cut_at: Any) -> list[str]:
-    """Return the events that another client gets: some at once, and those of leased groups when the lease expires."""
+    """Return the events that another client gets: first of free groups, then of leased ones when the lease expires."""
     seen = client.drain()
     await queue.expired(cut_at + timedelta(seconds=SHORT))
     seen += client.drain()

@@ -405,7 +405,7 @@ def test_ack_deletes_what_was_leased_and_not_the_head(lane: Lane) -> None:
     assert [row.seq for row in lane.rows("select seq from @.messages")] == [smaller]
 
 
-# The fence
+# Tokens of late workers
 
 
 def test_a_late_ack_waits_for_the_claim_in_progress_and_then_loses(lane: Lane) -> None:

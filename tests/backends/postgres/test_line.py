@@ -81,7 +81,7 @@ def test_a_publisher_that_begins_during_the_looks_and_commits_late_is_not_passed
 
 
 def test_a_number_that_is_drawn_in_the_middle_of_a_look_is_not_settled(lane: Lane) -> None:
-    """The look has noted the open publishers before this one began. So it must read the last number before that."""
+    """This publisher begins after the look has noted open publishers. So the look must read the last number before."""
     late, other, looker, gate = (lane.session() for _ in range(4))
     other.publish("g", '"first"')
     with gate.transaction():
@@ -140,7 +140,7 @@ def test_a_vacuum_does_not_stop_the_line(lane: Lane) -> None:
 
 @pytest.mark.parametrize("how", ["transaction", "savepoint"])
 def test_a_claim_that_is_rolled_back_leaves_its_group_in_line(lane: Lane, how: str) -> None:
-    """Also when the claim itself has looked ahead while it had moved the group away."""
+    """Also when the same transaction looks ahead after its claim has moved the group."""
     worker, other = lane.session(), lane.session()
     worker.publish("g")
     look(worker, 2)

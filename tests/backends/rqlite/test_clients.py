@@ -136,7 +136,7 @@ async def test_connections_are_kept(queue: Queue, cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("twin", ["sync"], indirect=True)
 async def test_the_operating_system_detects_dead_idle_connections(queue: Any) -> None:
-    """Guards against an ack without an answer after a firewall forgot the connection. In the other twin they expire."""
+    """Guards against an ack without an answer after a firewall forgot the connection. In asyncio idle ones expire."""
     await queue.publish("g", 1)
     pools = executor(queue)._session.get_adapter("http://").poolmanager.pools
     (key,) = pools.keys()

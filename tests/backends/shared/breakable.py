@@ -206,7 +206,7 @@ FAULTS = [
     ),
 ]
 TWINS = {"rqlite": ("sync", "async"), "libsql": ("sync",)}
-"""The blocking twin of libSQL sends through the other one, and so stands for both."""
+"""The blocking twin of libSQL sends its requests through the asyncio twin, so one of them is enough."""
 
 MARKS = {"rqlite": (), "libsql": (pytest.mark.xdist_group("libsql-faults"),)}
 """One sqld serves all of these tests."""

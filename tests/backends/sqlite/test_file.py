@@ -231,8 +231,8 @@ class TestWrongFiles:
         assert "not an SQLite database" in str(error)
 
 
-def test_a_damaged_file_is_told_from_a_server_that_is_away(tmp_path: Path, url: str) -> None:
-    """The error said that the server should be checked, and the call tried again."""
+def test_a_damaged_file_is_not_reported_as_an_absent_server(tmp_path: Path, url: str) -> None:
+    """Guards against the advice to check the server and to try again."""
     path = tmp_path / "q.db"
     path.write_bytes(path.read_bytes()[:5000])
     for action in (migrate.status, migrate.upgrade, fairlane.connect):
@@ -243,7 +243,7 @@ def test_a_damaged_file_is_told_from_a_server_that_is_away(tmp_path: Path, url: 
 
 @pytest.mark.parametrize("content", ["empty", "another application's"])
 def test_a_look_at_a_file_without_the_queue_leaves_it_as_it_is(tmp_path: Path, content: str) -> None:
-    """A `fairlane status` with the wrong path put the file of another application into WAL mode, for ever."""
+    """Guards against a `fairlane status` with a wrong path that puts another application's file into WAL mode."""
     path = tmp_path / "app.db"
     path.touch()
     if content != "empty":
@@ -261,7 +261,7 @@ def test_a_look_at_a_file_without_the_queue_leaves_it_as_it_is(tmp_path: Path, c
     migrate.upgrade(url)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
-        connection.execute("pragma journal_mode = delete")  # as a copy by VACUUM INTO is
+        connection.execute("pragma journal_mode = delete")  # a copy by VACUUM INTO has this mode, too
     with fairlane.connect(url) as queue:
         queue.publish("g", 1)
     with contextlib.closing(sqlite3.connect(path)) as connection:
