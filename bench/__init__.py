@@ -1,1 +1,2 @@
-"""Benchmarks: ratios against something real in the same run, never a timed test."""
+"""Benchmarks: they compare with a real peer in the same run and show ratios. No benchmark is a test with a time
+limit."""

@@ -1,7 +1,8 @@
-"""Claim and ack where there is nobody to compare with: libSQL and rqlite, whose costs are requests.
+"""Measure claim and ack on backends without a peer to compare with: libSQL and rqlite, whose costs are requests.
 
-What counts is how many requests a cycle makes, that it is flat over the size of the queue, and on libSQL how it
-compares with two bare `UPDATE … RETURNING` through the same client. The speed of the stand-in of rqlite proves nothing.
+Three things count: the number of requests in a cycle, whether the time stays the same for every size of the queue, and
+on libSQL the ratio to two bare `UPDATE … RETURNING` through the same client. The speed of the stand-in of rqlite proves
+nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def client_of(executor: Any) -> Any:
 
 
 def two_bare_updates(ours: Ours) -> Callable[[], float]:
-    """Return what times two updates of one row, through the client and the stream of a libSQL transport."""
+    """Return a function that times two updates of one row, through the client and the stream of a libSQL transport."""
     executor: Any = ours.transport._executor
     client, thread = client_of(executor), executor._running()
     table = f'"{ours.queue}_bare"'

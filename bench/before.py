@@ -3,9 +3,9 @@
     git worktree add ../before COMMIT
     make bench-before BENCH_ARGS="--before ../before --backend sqlite --rounds 200"
 
-Each side is a process with a package of its own, and the same drivers. They take short turns, in a new order in each
-round, on the same core, so that the machine's moods fall on all of them alike. What counts is the ratio of before to
-now: the median over all rounds, with the quartiles beside it. CPU time is that of the client alone.
+Each side is a process with its own version of the package, and the same drivers. The sides take short turns, in a new
+order in each round, on the same core. So changes of the machine's speed affect all sides alike. What counts is the
+ratio of before to now: the median over all rounds, with the quartiles beside it. CPU time is that of the client only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Side:
             os.sched_setaffinity(self._process.pid, {max(os.sched_getaffinity(0))})
 
     def answer(self) -> str:
-        """Return what the process says next."""
+        """Return the next answer of the process."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
@@ -79,7 +79,7 @@ def run(backend: str, before: Path, options: argparse.Namespace, folder: str) ->
         for number in range(1 + options.rounds):
             for name in random.sample(sorted(sides), len(sides)):
                 figures = sides[name].slice()
-                if number:  # the first one is warm-up
+                if number:  # the first slice is the warm-up
                     sides[name].slices.append(figures)
     finally:
         for side in sides.values():

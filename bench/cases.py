@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 READY_MESSAGES = 2
-"""Messages in each ready group: one is published for each that is acked, so that groups stay and nothing drifts."""
+"""Messages in each ready group. For each message that is acked another one is published, so the groups keep their
+size."""
 
 BASE = 100
-"""Ready groups in the cases whose size lies in what a claim must not look at."""
+"""The number of ready groups in the cases with many parked groups, or with many groups below the floor."""
 
 
 @dataclass(frozen=True, slots=True)

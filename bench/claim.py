@@ -2,10 +2,10 @@
 
     make bench-claim [BENCH_ARGS="--backend sqlite --rounds 20 --scale 0.1"]
 
-Every round gives each queue of each system a short slice of cycles in turn, so that the machine's moods fall on all of
-them alike; figures are medians over all cycles. A cycle is one claim and one ack; the message published in its place
-is not timed. On Postgres each slice has connections of its own: a server process keeps to the core that it came to
-sit on, which is good or bad luck for as long as it lives.
+In every round each queue of each system gets a short slice of cycles in turn. So changes of the machine's speed affect
+all of them alike. Figures are medians over all cycles. A cycle is one claim and one ack. The message that is published
+afterwards is not timed. On Postgres each slice has its own connections: a server process stays on the core on which it
+started, and cores differ in speed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from bench.theirs import THEIRS, Theirs
 BACKENDS = ("sqlite", "postgres", "redis")
 SLICE_CYCLES = 60
 WARM_CYCLES = 12
-"""Untimed ones on fresh connections: drivers prepare what comes up for the sixth time."""
+"""Cycles without timing on fresh connections: drivers prepare a statement when it is used for the sixth time."""
 
 SLICE_SECONDS = 0.6
-"""A slice ends at whichever comes first: a system that is slow in a case must not hold up all others."""
+"""A slice ends after so many cycles or seconds, whichever comes first: a slow system must not delay the others."""
 
 
 class Figures:
@@ -80,7 +80,7 @@ def cycles(system: Ours | Theirs, figures: Figures, count: int) -> None:
 
 
 def pinger(ours: Ours) -> Callable[[], float]:
-    """Return what times two PINGs through the client of a Redis transport."""
+    """Return a function that times two PINGs through the client of a Redis transport."""
     connection: Any = ours.transport._executor._line.client  # type: ignore[attr-defined]
 
     def two_pings() -> float:

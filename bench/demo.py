@@ -1,12 +1,12 @@
-"""Run the demo on every backend there is, and print time and messages per second of each.
+"""Run the demo on every backend, and print the time and the messages per second of each.
 
     make bench-demo                                  the servers that the tests start unless told otherwise
     make bench-demo SERVERS=postgres,sqld,mongoeco   these; names are those of `make servers-list`
     python bench/demo.py --only sqlite,postgres      the servers that FAIRLANE_TEST_<BACKEND>_URL name
 
-What has no server is named and left out.
+A backend without a server is named and left out.
 
-Each run is `fairlane demo --json` in a process of its own, with 4 workers, one of which is killed.
+Each run is `fairlane demo --json` in its own process, with 4 workers, one of which is killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = {
 """The backends, and the variable with the URL of each one's server."""
 
 EMULATED = {"mongo": 300}
-"""Events where the server of the tests is an emulator that slows down with what it holds."""
+"""The number of events where the test server is an emulator that gets slower the more it holds."""
 
 COLUMNS = ("backend", "events", "published/s", "handled/s", "recovered after", "in all", "proofs")
 LONGEST = 600.0
@@ -44,7 +44,7 @@ LONGEST = 600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the report, or why there is none."""
+    """One run: its report, or the reason why there is none."""
 
     backend: str
     report: dict[str, Any] | None

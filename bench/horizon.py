@@ -1,9 +1,10 @@
-"""What an old snapshot costs on Postgres: the same queue in two databases, in turns, one of them behind a transaction.
+"""Measure what an old snapshot costs on Postgres: the same queue in two databases, in turns, one of them with an open
+transaction.
 
     make bench-horizon BENCH_ARGS="--cycles 100000"
 
-A cycle is a publish, a claim and an ack. Every tenth cycle of a drained queue has an empty claim as well. Shown are the
-medians of the last tenth of the cycles in microseconds, and how many times as long they take behind the transaction.
+A cycle is a publish, a claim and an ack. Every tenth cycle of a drained queue has an empty claim as well. It prints the
+medians of the last tenth of the cycles in microseconds, and how many times as long they take beside the transaction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What it costs to look at a large queue on SQLite: many groups of one message, and one group that is deep.
+"""Measure what it costs to look at a large queue on SQLite: many groups of one message, and one deep group.
 
     make bench-look BENCH_ARGS="--messages 1000000"
 
-Shown are the medians of some calls in milliseconds, through the transport, as `fairlane stats`, `groups` and `peek`
-make them: of the time that passed, and of the time of the processor.
+It prints medians in milliseconds, of wall time and of CPU time, for the calls that `fairlane stats`, `groups` and
+`peek` make through the transport.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ HOUR = 3_600_000_000
 
 
 def fill(path: Path, messages: int) -> None:
-    """Make so many groups of one message each, half of them parked, and one with as many messages."""
+    """Make this number of groups with one message each, half of them parked, and one group with the same number of
+    messages."""
     numbers = f"with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < {messages})"
     event, now = "x" * 100, time.time_ns() // 1000
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -50,7 +51,7 @@ def fill(path: Path, messages: int) -> None:
 
 
 def medians(look: Callable[[], object], calls: int) -> tuple[float, float]:
-    """Return milliseconds by the clock and of the processor."""
+    """Return the medians of wall time and CPU time in milliseconds."""
     passed, used = [], []
     for _ in range(calls):
         start, cpu = time.perf_counter(), time.process_time()

@@ -19,7 +19,7 @@ CHUNK = 5000
 
 
 class Ours:
-    """One case's queue in Fairlane."""
+    """The queue of one case in Fairlane."""
 
     name = "fairlane"
 
@@ -73,7 +73,7 @@ class Ours:
             self._send(Call(NACK, {**fence, "p_delay": HOUR}) for fence in fences)
 
     def renew(self) -> bool:
-        """Use a fresh connection, where that makes a difference; tell whether."""
+        """Use a fresh connection where that makes a difference. Return whether it did."""
         if self.kit.backend != "postgres":
             return False
         self.transport.close()
@@ -81,7 +81,7 @@ class Ours:
         return True
 
     def claim(self) -> Any:
-        """Claim once; there is always something."""
+        """Claim once; there is always a deliverable message."""
         return self.transport.claim("bench", 60, self.case.floor)
 
     def ack(self, lease: Any) -> None:

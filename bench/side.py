@@ -1,6 +1,6 @@
-"""One side of `before.py`, in a process of its own: it answers each line that it reads with the figures of one slice.
+"""One side of `before.py`, in its own process: it answers each line that it reads with the figures of one slice.
 
-What it uses of Fairlane is what every version has, since the version before runs it as well.
+It uses only what every version of Fairlane has, since the older version runs it as well.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from bench.cases import READY_MESSAGES, Case
 
 PAYLOAD = {"kind": "order.paid", "data": {"order": 4711, "lines": [{"sku": "A-1", "n": 2}], "note": "x" * 80}}
 WARM_CYCLES = 12
-"""Untimed ones at the beginning of a slice: the other sides have had the caches, and drivers prepare the sixth time."""
+"""Cycles without timing at the beginning of a slice: the other sides have changed the caches, and drivers prepare a
+statement at its sixth use."""
 
 Figures = dict[str, tuple[float, float]]
 """Seconds of CPU time and of wall time: of a claim with its ack, and of a publish."""
 
 
 def measure(cycles: int, claim_and_ack: Callable[[int], Any], publish: Callable[[Any], None]) -> Figures:
-    """Time cycles of claim and ack together, since to ask for the CPU time takes as long as half an ack."""
+    """Time claim and ack together, since reading the CPU time takes as long as half an ack."""
     publish(claim_and_ack(WARM_CYCLES))
     begun = time.process_time(), time.perf_counter()
     leases = claim_and_ack(cycles)
@@ -126,7 +127,7 @@ class Ours:
 
 
 class Theirs:
-    """A queue of harel's."""
+    """A queue of harel."""
 
     def __init__(self, backend: str, groups: int, folder: Path) -> None:
         from harel.spec.states import Event
@@ -158,7 +159,7 @@ def main() -> None:
     opened = None
     print("ready", flush=True)
     for _ in sys.stdin:
-        if opened is None or chosen.backend == "postgres":  # as in `claim.py`: fresh connections there
+        if opened is None or chosen.backend == "postgres":  # fresh connections there, as in `claim.py`
             if opened is not None and chosen.system == "ours":
                 opened.close()
             opened = system.open()

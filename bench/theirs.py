@@ -1,4 +1,4 @@
-"""harel's transport classes on the same servers, filled straight into the tables or keys that they document."""
+"""harel's transport classes on the same servers. Their documented tables or keys are filled directly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def rows_of(case: Case) -> list[tuple[str, int, int, bool]]:
-    """Return (prefix, groups, messages in each, parked) with the priority of each left to `case`."""
+    """Return (prefix, groups, messages in each, parked); `case` decides the priorities."""
     return [
         ("parked", case.parked, 1, True),
         ("low", case.low, 1, False),
@@ -26,7 +26,7 @@ def rows_of(case: Case) -> list[tuple[str, int, int, bool]]:
 
 
 class Theirs:
-    """One case's queue in harel."""
+    """The queue of one case in harel."""
 
     name = "harel"
     transport: Any
@@ -43,11 +43,11 @@ class Theirs:
         raise NotImplementedError
 
     def renew(self) -> bool:
-        """Use a fresh connection, where that makes a difference; tell whether."""
+        """Use a fresh connection where that makes a difference. Return whether it did."""
         return False
 
     def claim(self) -> Any:
-        """Claim once; there is always something."""
+        """Claim once; there is always a deliverable message."""
         return self.transport.claim("bench", 60, self.case.floor)
 
     def ack(self, lease: Any) -> None:
@@ -59,7 +59,7 @@ class Theirs:
         self.transport.publish(lease.group_id, lease.event, self.case.floor)
 
     def close(self) -> None:
-        """Close the connection; the server is thrown away with its data."""
+        """Close the connection; the server is removed with its data."""
         self.transport.close()
 
 
@@ -80,7 +80,7 @@ class TheirSqlite(Theirs):
             priority = self.case.floor if prefix == "ready" else 0
             connection.executemany(
                 f"insert into {groups} (group_id, priority, last_claimed_at) values (?, ?, ?)",
-                # parked ones were claimed before they were parked, and the others have had their turn since
+                # parked groups were claimed before they were parked, and the other groups were served since
                 ((f"{prefix}-{n}", priority, time.time() - parked) for n in range(count)),
             )
         connection.commit()
@@ -112,7 +112,7 @@ class TheirPostgres(Theirs):
             connection.execute(f"vacuum analyze {messages}, {groups}")
 
     def renew(self) -> bool:
-        """Use a fresh connection: one server process each, as `claim.py` says."""
+        """Use a fresh connection, with its own server process: see `claim.py`."""
         import psycopg
         from harel.engine.transport.postgres import PostgresTransport
 

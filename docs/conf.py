@@ -19,7 +19,7 @@ html_theme = "furo"
 html_copy_source = False
 html_show_copyright = False
 
-# the last one is ours: it fills in what the templates, the capabilities and the backends' options say
+# the last one is our own: it inserts templates, capabilities and options of backends
 extensions = ["myst_parser", "sphinxcontrib.mermaid", "rendered.directive"]
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
@@ -32,5 +32,5 @@ myst_heading_anchors = 4
 # the browser draws the diagrams; the build fetches nothing
 mermaid_output_format = "raw"
 
-# scripts are rendered by Alembic, which would tell so
+# Alembic renders scripts, and would log each of them
 logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -1,1 +1,1 @@
-"""Tests of Fairlane. `tests.servers` needs nothing but the standard library."""
+"""Tests of Fairlane. `tests.servers` needs only the standard library."""

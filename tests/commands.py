@@ -18,7 +18,7 @@ CHECKOUT = forks.CHECKOUT
 
 @dataclass(frozen=True)
 class Done:
-    """What a command has printed, and its exit code."""
+    """What a command printed, and its exit code."""
 
     code: int
     out: str
@@ -37,7 +37,7 @@ class Done:
         return self
 
     def failed_in_one_line(self) -> str:
-        """The error, after a check that it is all there is."""
+        """Return the error, after a check that the command printed nothing else."""
         assert self.code == 2, (self.code, self.out, self.err)
         assert self.err.startswith("fairlane: "), self.err
         assert self.err.count("\n") == 1, self.err
@@ -62,7 +62,7 @@ def fairlane(
     cwd: Path | None = None,
     timeout: float = 60,
 ) -> Done:
-    """What `fairlane_command` does in a new interpreter, faster: see `forks`."""
+    """Do what `fairlane_command` does in a new interpreter, but faster: see `forks`."""
     return _forked("fairlane.cli", arguments, env=env, stdin=stdin, cwd=cwd, timeout=timeout)
 
 

@@ -6,8 +6,8 @@
 Markers:
     promise(n, …)       the numbered promises of the contract that the test guards
     backends(name, …)   only for these backends
-    needs(field, …)     only where `fairlane.capabilities` says so; elsewhere skipped as declared
-    lacks(field, …)     only where it says the contrary
+    needs(field, …)     only where `fairlane.capabilities` says yes; elsewhere skipped as declared
+    lacks(field, …)     only where `fairlane.capabilities` says no
     twins(name)         only for this twin
     cluster             also on a Redis cluster
 """
@@ -25,7 +25,7 @@ import pytest
 from tests.harness import KITS, Kit, Queue, Queues
 from tests.servers import DEFAULT, SERVERS, Server
 
-# what they assert says as much as in a test
+# their assertions are as detailed as in a test
 pytest.register_assert_rewrite("tests.harness.scene", "tests.harness.http_backends", "tests.backends.shared.silence")
 
 MARKERS = (
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that works on a queue its backends and twins."""
+    """Parametrize each test that works on a queue with its backends and twins."""
     if "arm" not in metafunc.fixturenames:
         return
     arms = [(name, twin) for name in _backends(metafunc) for twin in _twins(metafunc)]
@@ -99,7 +99,7 @@ def require_server(missing: str | None) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder for database files: in memory where the system has such a place, since disks are slow to sync."""
+    """A folder for database files: in memory if the system has such a folder, since disks are slow to sync."""
     fast = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="fairlane-", dir=fast if os.access(fast, os.W_OK) else None, ignore_cleanup_errors=True
@@ -118,7 +118,7 @@ async def queues(arm: tuple[Kit, str], folder: Path) -> AsyncIterator[Queues]:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Callable[..., Server]]:
-    """Starts servers for the tests of one module alone, each once: `servers("redis", "--appendonly", "yes")`."""
+    """Starts servers for the tests of one module only, each once: `servers("redis", "--appendonly", "yes")`."""
     with contextlib.ExitStack() as stack:
         started: dict[tuple[str, ...], Server] = {}
 

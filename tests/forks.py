@@ -1,9 +1,9 @@
 """Run Python programs in forks of a process that has imported the large libraries once.
 
-A command line spends a second of processor time on imports, and the suite runs hundreds of them. Here each is still a
-process of its own, with its own environment, folder, streams and exit code; only what other projects have written is
-there already. Fairlane itself is imported in the fork. What depends on how an interpreter starts (`PYTHON…`
-variables, a terminal) needs a real one.
+A command line spends a second of processor time on imports, and the suite runs hundreds of them. Here each command
+still has its own process, environment, folder, streams and exit code. Only the libraries of other projects are imported
+already. Fairlane itself is imported in the fork. A test that depends on how an interpreter starts (`PYTHON…` variables,
+a terminal) needs a real one.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def _readable(data: bytes | None) -> BinaryIO:
 
 
 def _server() -> socket.socket:
-    """Return the line to the server of this process; start it the first time."""
+    """Return the connection to the server of this process; start it the first time."""
     global _started
     if _started is None:
         control, other_end = socket.socketpair()
         with other_end:
-            # it ends when it finds this process gone, whichever way that went
+            # it ends when this process is gone, however it ended
             command = [sys.executable, "-m", "tests.forks", str(other_end.fileno())]
             process = subprocess.Popen(command, pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, cwd=CHECKOUT)
         _started = process, control
@@ -99,11 +99,11 @@ def _server() -> socket.socket:
 
 
 def serve(control: socket.socket) -> None:
-    """Take requests until nobody is there to send any. Each is served in a fork, which forks once more for the program
+    """Take requests until the other end is closed. Each is served in a fork, which forks once more for the program
     itself."""
     for name in PRELOADED:
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that serve
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no code waits for the forks that serve
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         sign, handed, _, _ = socket.recv_fds(control, 1, 4)
@@ -143,8 +143,8 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(request["env"])
     os.chdir(str(request["cwd"]))
     sys.path[0] = str(request["cwd"])
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0), encoding="utf-8")  # type: ignore[misc]  # ours to set
-    # the same objects, since what was imported may have kept them
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0), encoding="utf-8")  # type: ignore[misc]  # ours
+    # the same objects, since imported modules may hold references to them
     cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="strict")
     cast(io.TextIOWrapper, sys.stderr).reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.argv = ["", *request["arguments"]]

@@ -10,11 +10,11 @@ from typing import Any
 
 
 class TimeLimit(Exception):
-    """What task queues raise out of a signal handler."""
+    """The kind of exception that task queues raise in a signal handler."""
 
 
 def interrupted(operation: Callable[[], Any], at: int, within: str) -> TimeLimit | None:
-    """Run an operation, and raise TimeLimit before the line number `at` of those that it runs in files below `within`.
+    """Run an operation, and raise TimeLimit before line number `at` of the lines that it runs in files below `within`.
 
     Returns:
         The exception with its traceback, whose frames hold what they held; None if there was no such line.
@@ -25,7 +25,7 @@ def interrupted(operation: Callable[[], Any], at: int, within: str) -> TimeLimit
         nonlocal left
         if within not in frame.f_code.co_filename:
             return None
-        # a trace also comes to `try:`, and once more to a `with` that is left, where Python itself runs no handler
+        # `try:` is traced too, and a `with` once more at its end; Python runs no signal handler at these points
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event == "line" and not line.startswith(("with ", "try:")):
             if left == 0:

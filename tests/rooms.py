@@ -1,7 +1,7 @@
 """Check what import-linter cannot: `python -m tests.rooms`, a part of `make lint`.
 
 - Nothing outside `fairlane/backends/` holds a backend's name in a string. It asks the manifest instead.
-- A backend's package has only files whose name says their role, the same in all of them.
+- A backend's package has only files whose names say their role. A name means the same role in all packages.
 - The table of backends imports no driver.
 """
 
@@ -29,11 +29,11 @@ OWN = {
     "sqlite": {"file"},
     "mongo": {"publishing", "inspection"},
 }
-"""What one backend needs besides, and no other."""
+"""Files that only this backend needs."""
 
 
 def docstrings(tree: ast.Module) -> set[int]:
-    """Return the nodes of all texts that stand by themselves: docstrings and comments in quotes."""
+    """Return the nodes of all texts that are statements: docstrings, and texts that serve as comments."""
     return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 
@@ -50,7 +50,7 @@ def names_outside(folder: Path = SOURCE) -> Iterator[str]:
 
 
 def odd_files(folder: Path = SOURCE / "backends") -> Iterator[str]:
-    """Yield the files of backends whose name says no role."""
+    """Yield the files of backends whose names say no role."""
     packages = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith("__")]
     for package in packages:
         if package.name in COMMON:

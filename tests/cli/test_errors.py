@@ -1,4 +1,4 @@
-"""Whatever goes wrong on the command line is one line on stderr, exit code 2, and never shows a password."""
+"""Every error on the command line is one line on stderr with exit code 2, and never shows a password."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_bad_files_of_events_publish_nothing(here: Path, capsys: pytest.CaptureF
 
 
 def test_a_pipe_is_read_to_its_end_before_anything_is_published(here: Path) -> None:
-    """One whose last line was cut published all lines before it, although the help promised otherwise."""
+    """Guards against input with a cut last line whose earlier lines are published, although the help promises
+    otherwise."""
     done = fairlane(
         "publish", "--file", "-", "--url", "sqlite:///queue.db", stdin='{"group":"g","event":1}\n{"gro', cwd=here
     )
@@ -124,7 +125,7 @@ def test_a_pipe_is_read_to_its_end_before_anything_is_published(here: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"group_id": "g", "token": 1, "seq": 1}', "x", "[" * 100_000])
-def test_a_lease_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_a_file_that_is_not_a_lease_is_refused(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (here / "lease").write_text(text)
     assert run(["ack", "--lease", "lease"]) == 2
     assert "lease is not the output of claim" in capsys.readouterr().err
@@ -194,7 +195,7 @@ def test_an_unexpected_error_is_one_line_too(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_it_quietly(here: Path, number: signal.Signals, code: int) -> None:
-    # -W error: a warning at the end would be noise
+    # -W error: no warning may appear at the end
     (here / "events.jsonl").write_text('{"group": "g", "event": 1}\n' * 50_000)
     process = subprocess.Popen(
         fairlane_command("publish", "--file", "events.jsonl", "--url", "sqlite:///queue.db"),
@@ -213,7 +214,7 @@ def test_signals_end_it_quietly(here: Path, number: signal.Signals, code: int) -
     assert err.count(b"\n") <= 1  # how many were published
 
 
-def test_a_reader_that_goes_away_is_no_error(here: Path) -> None:
+def test_a_reader_that_closes_its_end_is_no_error(here: Path) -> None:
     with package.connect() as queue:
         for number in range(3000):
             queue.publish(f"a group with a rather long name {number}", number)

@@ -1,4 +1,4 @@
-"""What people give to commands: JSON that comes back equal, in UTF-8; and where the output goes."""
+"""The input of commands is JSON that comes back equal, in UTF-8. The output must have somewhere to go."""
 
 from __future__ import annotations
 
@@ -152,7 +152,8 @@ def test_input_is_utf_8_whatever_the_locale(here: Path, locale: str) -> None:
 
 @pytest.mark.parametrize("command", ["publish g 1", "claim", "stats"])
 def test_with_standard_output_closed_nothing_is_done(here: Path, command: str) -> None:
-    """`publish … >&-` published and then reported a failure; a claim was a lease that nobody got."""
+    """Guards against a `publish … >&-` that publishes and then reports a failure, and against a claim whose lease
+    nobody gets."""
     with package.connect() as queue:
         queue.publish("g", 0)
         done = subprocess.run(
@@ -168,7 +169,7 @@ def test_with_standard_output_closed_nothing_is_done(here: Path, command: str) -
 
 
 def test_what_libraries_print_never_goes_into_the_database(here: Path) -> None:
-    """With its standard error closed, a process would get the descriptor 2 for the file that it opens next."""
+    """If standard error is closed, the next file that a process opens would get descriptor 2."""
     command = ["sh", "-c", '"$@" 2>&- <&-', "sh", *fairlane_command("publish", "g", "1")]
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment({"FAIRLANE_URL": URL}), timeout=60)
     assert (done.returncode, done.stdout) == (0, b"1\n")

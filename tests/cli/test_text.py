@@ -1,4 +1,4 @@
-"""What is printed does nothing to a terminal but show text."""
+"""Printed text contains nothing that a terminal would obey: it is only shown."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_ages(seconds: float | None, shown: str) -> None:
     assert text.age(seconds) == shown
 
 
-def test_secrets_are_blotted_out_raw_and_decoded() -> None:
+def test_secrets_are_hidden_raw_and_decoded() -> None:
     urls = ["postgresql://u:s%25e%40c@h/x", "libsql://h?authToken=geheim", "not a url", "redis://:[@]@h", "//["]
     shown = text.without_secrets("s%25e%40c, s%e@c and geheim at h", urls)
     assert shown == "***, *** and *** at h"
@@ -88,7 +88,7 @@ def test_secrets_are_blotted_out_raw_and_decoded() -> None:
 
 
 def in_terminal(*arguments: object) -> str:
-    """What a terminal would receive."""
+    """Return what a terminal would receive."""
     keeper, terminal = pty.openpty()
     process = subprocess.Popen(
         fairlane_command(*arguments),
@@ -133,7 +133,7 @@ def test_in_a_terminal_only_our_own_styles_are_escapes(tmp_path: Path) -> None:
     assert "\x1b" not in error
 
 
-def test_any_locale_will_do(tmp_path: Path) -> None:
+def test_output_works_in_any_locale(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
     with package.connect(url, migrate=True) as queue:
         queue.publish("füchse 🦊", "🦊")

@@ -150,7 +150,7 @@ async def test_arguments_that_break_a_rule_are_refused_with_the_value_and_the_ru
 
 
 async def test_arguments_are_checked_before_anything_is_sent(queue: Queue) -> None:
-    """On a transport whose connections are gone, a bad argument is still a bad argument."""
+    """Even on a transport without connections, a bad argument raises the error for a bad argument."""
     other = await queue.another()
     await other.close()
     for argument, value, error in CASES[:20]:
@@ -178,7 +178,7 @@ async def test_arguments_at_the_limits_are_accepted(queue: Queue) -> None:
 
 
 async def test_arguments_numbers_of_other_types_than_int_and_float_that_are_ints_are_taken(queue: Queue) -> None:
-    """Subclasses of int are ints: an IntEnum of priorities, say."""
+    """Subclasses of int are ints, for example an IntEnum of priorities."""
     import enum
 
     class Level(enum.IntEnum):
@@ -209,7 +209,7 @@ async def test_arguments_a_bad_queue_name_is_refused(queue: Queue, name: str) ->
         await queue.owner.open(name)
 
 
-async def test_arguments_a_closed_transport_says_so(queue: Queue) -> None:
+async def test_arguments_of_a_closed_transport_raise_transport_closed(queue: Queue) -> None:
     await queue.publish("g", 1)
     lease = await queue.get()
     await queue.close()
@@ -231,8 +231,8 @@ FORGED = [
 @pytest.mark.cluster
 @pytest.mark.promise(3)
 async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue: Queue) -> None:
-    """Guards against drivers that stumble over what no claim returns, and against a token of None that holds a group
-    which nobody holds."""
+    """Guards against drivers that fail on values that no claim returns. Guards also against a token of None that
+    matches a group without a lease."""
     await queue.publish("leased", 1)
     await queue.publish("free", 1)
     lease = await queue.get()
@@ -250,7 +250,7 @@ async def test_arguments_a_lease_made_by_hand_is_refused_whatever_is_in_it(queue
                 wrong.append(f"{name}={shown(value)}: accepted")
     assert wrong == []
     with pytest.raises(TypeError):
-        await queue.ack(replace(lease, group_id="free", token=None))  # type: ignore[arg-type]  # what is refused
+        await queue.ack(replace(lease, group_id="free", token=None))  # type: ignore[arg-type]  # is refused
     await queue.ack(lease)
     assert await queue.drain() == [("free", 1)]
 
@@ -260,7 +260,7 @@ class Name(str, enum.Enum):  # noqa: UP042 - str() of it is "Name.ORDERS"
 
 
 class Odd(str):
-    """What drivers may ask a text for."""
+    """The methods of a text that drivers may call."""
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         return b"odd"
@@ -296,7 +296,7 @@ class Silent:
         raise RuntimeError("no text of this")
 
 
-async def test_arguments_that_cannot_be_shown_are_refused_all_the_same(queue: Queue) -> None:
+async def test_arguments_that_cannot_be_shown_are_still_refused(queue: Queue) -> None:
     for call in (lambda: queue.publish(Silent(), 1), lambda: queue.claim("w", Silent()), lambda: queue.ack(Silent())):
         with pytest.raises(TypeError, match="an object of Silent"):
             await call()

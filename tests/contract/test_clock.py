@@ -24,11 +24,11 @@ async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue: 
         assert abs((await wrong.call("time"))[0] - (await queue.now()).timestamp() - shift) < 60, "its clock is right"
         near = 10.0
 
-        # what it publishes is as old as it is
+        # its messages have their true age
         await wrong.call("publish", "a", 1)
         lease = await queue.get("right", 5)
         assert abs((lease.published_at - await queue.now()).total_seconds()) < near
-        # it does not take a lease of ours for expired, nor keep one of ours that is
+        # it does not treat a valid lease of ours as expired, nor an expired one as valid
         assert await wrong.call("claim", "wrong", LONG) is None
         await queue.extend(lease, LONG)
         assert await wrong.call("claim", "wrong", LONG) is None
@@ -36,7 +36,7 @@ async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue: 
         await queue.expired(short)
         theirs = await wrong.call("claim", "wrong", LONG)
         assert theirs[4] == 2
-        # its own leases end when ours would
+        # its own leases end at the same time as ours would
         assert abs(theirs[EXPIRES_AT] - (await queue.now()).timestamp() - LONG) < near
         assert await queue.claim("right", LONG) is None
         extended = await wrong.call("extend", theirs, 2 * LONG)
@@ -46,7 +46,7 @@ async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue: 
         await queue.expired(datetime.datetime.fromtimestamp(shortened[EXPIRES_AT], datetime.UTC))
         lease = await queue.get("right", LONG)
         assert lease.attempts == 3
-        # nor are delays, and places in line
+        # delays and places in line are right too
         await queue.nack(lease)
         theirs = await wrong.call("claim", "wrong", LONG)
         await wrong.call("nack", theirs, LONG)
@@ -56,7 +56,7 @@ async def test_clock_of_a_client_that_is_ten_minutes_off_changes_nothing(queue: 
 
 
 async def test_clock_places_in_line_do_not_depend_on_who_served(queue: Queue) -> None:
-    """A group served by a client in the future stands where its turn is."""
+    """If the client's clock is in the future, the group it served still gets the right place."""
     if queue.caps.clock != "server":
         pytest.skip(f"declared: {queue.caps.backend} goes by the clock of the {queue.caps.clock}")
     for name in ("a", "b", "c"):
@@ -73,7 +73,7 @@ async def test_clock_places_in_line_do_not_depend_on_who_served(queue: Queue) ->
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/St_Johns"])
 async def test_clock_time_zone_of_a_process_changes_nothing(queue: Queue, zone: Any) -> None:
-    """Fourteen hours ahead of UTC, and three and a half behind."""
+    """One is fourteen hours ahead of UTC, the other three and a half behind."""
     if queue.caps.reach == "process":
         pytest.skip("declared: a queue in memory has no other process")
     async with OtherProcess(queue, TZ=zone, PGTZ=zone) as abroad:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.promise(1, 2, 3)
 
 @pytest.mark.cluster
 async def test_concurrency_workers_and_publishers_together_keep_every_group_in_order(queue: Queue) -> None:
-    """Groups drain and fill again all the time, so that dropping a group races with publishing into it."""
+    """Groups drain and fill again all the time. So a group is often dropped while somebody publishes into it."""
     groups, each, workers = 6, 25, 6
     other = await queue.another()
     seen: dict[str, list[int]] = {f"g{n}": [] for n in range(groups)}
@@ -56,7 +56,7 @@ async def test_concurrency_workers_and_publishers_together_keep_every_group_in_o
 
 
 async def test_concurrency_leases_that_run_out_all_the_time_lose_nothing(queue: Queue) -> None:
-    """Workers that are slower than their leases: every message is acked exactly once all the same."""
+    """Workers are slower than their leases, and still every message is acked exactly once."""
     await queue.fill([(f"g{n % 5}", n) for n in range(40)])
     acked: list[int] = []
     finishing: set[int] = set()
@@ -85,7 +85,7 @@ async def test_concurrency_leases_that_run_out_all_the_time_lose_nothing(queue: 
 @pytest.mark.twins("sync")
 @pytest.mark.cluster
 async def test_concurrency_one_transport_object_serves_many_threads(queue: Queue) -> None:
-    """Sixteen threads through one object: every reply must reach the caller who asked."""
+    """Sixteen threads use one object, and every reply must reach the thread that asked."""
     await queue.fill([(f"g{n}", n) for n in range(16)])
 
     async def worker(number: int) -> None:
@@ -108,8 +108,8 @@ async def test_concurrency_one_transport_object_serves_many_threads(queue: Queue
 @pytest.mark.promise(9)
 @pytest.mark.cluster
 async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue: Queue) -> None:
-    """500 of them. No reply may reach another caller, no message may be gone for longer than its lease, and no
-    connection may leak from the pool."""
+    """500 claims are cancelled. No reply may reach another caller, no message may stay away for longer than its lease,
+    and no connection may leak from the pool."""
     groups = 60
     await queue.fill([(f"g{n}", n) for n in range(groups)])
     leases = []
@@ -129,7 +129,7 @@ async def test_concurrency_claims_cancelled_at_random_moments_lose_nothing(queue
     for start in range(0, 500, 25):
         await asyncio.gather(*(cancelled(n) for n in range(start, start + 25)))
     assert len({lease.token for _, lease in leases}) == len(leases), "one lease reached two callers"
-    # the transport is as good as new: more claims at once than any pool has connections, and the right replies
+    # the transport works as before: more claims at once than any pool has connections get the right replies
     seqs = await asyncio.gather(*(queue.publish(f"after-{n}", n) for n in range(80)))
     assert len(set(seqs)) == 80
 
@@ -186,8 +186,8 @@ async def test_concurrency_cancelled_operations_of_every_kind_leave_the_transpor
 async def test_concurrency_a_transport_closed_under_its_callers_answers_each_or_raises_a_typed_error(
     queue: Queue,
 ) -> None:
-    """Guards against a cancellation that nobody asked for, which would end the caller's task without a word, against
-    errors of the driver, and against callers that wait for ever."""
+    """Guards against a cancellation that nobody requested, which would end the caller's task silently. Guards also
+    against errors of the driver, and against callers that wait for ever."""
     other = await queue.another()
     accepted = set()
 

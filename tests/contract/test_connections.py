@@ -1,4 +1,4 @@
-"""Promises 1 and 9 where connections are not as usual: forked processes, encodings and time limits of the session."""
+"""Promises 1 and 9 with unusual connections: forked processes, encodings and time limits of the session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.promise(1, 9)
 
 
 def in_child(work: Any) -> Any:
-    """Run something in a forked child, which never comes back to the test; returns the child's exit code."""
+    """Run a function in a forked child, which never returns to the test. Return the child's exit code."""
     child = os.fork()
     if child:
         return child
@@ -43,8 +43,8 @@ async def ended(*children: Any) -> Any:
 @pytest.mark.cluster
 @pytest.mark.backends(*(name for name, kit in KITS.items() if kit().caps.reach != "process"))
 async def test_connections_are_not_shared_with_forked_children(queue: Queue) -> None:
-    """Parent and children go on with the transport that was made before the fork. Guards against two processes on one
-    socket, which read each other's answers."""
+    """Parent and children use the transport that was made before the fork. Guards against two processes on one socket,
+    which would read each other's answers."""
     transport = queue.transport
     for number in range(3):
         transport.publish("before", number)
@@ -88,8 +88,8 @@ async def test_connections_are_not_shared_with_forked_children_of_an_event_loop(
 async def test_connections_of_a_forked_child_keep_what_it_published_when_the_parent_closes_its_own(
     queue: Queue,
 ) -> None:
-    """SQLite's notes of the locks that it holds go into the child. Guards against a child that takes none, under whom
-    the parent deletes the log when it goes."""
+    """A fork copies SQLite's records of its locks into the child. Guards against a child that therefore takes no lock:
+    the parent would delete the log, which the child still uses, when it closes its connection."""
     await queue.publish("before", 1)
     closed_reader, closed_writer = os.pipe()
 
@@ -116,7 +116,8 @@ async def test_connections_of_a_forked_child_keep_what_it_published_when_the_par
 @pytest.mark.twins("sync")
 @pytest.mark.backends("memory", "sqlite", "postgres")
 async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_a_call(queue: Queue) -> None:
-    """Guards against a lock, ours or a library's, that goes into the child locked by a thread that does not."""
+    """Guards against a lock, ours or a library's, that is copied into the child while a thread of the parent holds
+    it."""
     stop = threading.Event()
 
     def work(number: int) -> None:
@@ -127,7 +128,7 @@ async def test_connections_work_in_a_child_that_was_forked_while_others_were_in_
                 queue.transport.ack(lease)
 
     def in_time() -> None:
-        signal.alarm(20)  # ends the child, should it hang
+        signal.alarm(20)  # ends the child if it hangs
         queue.transport.publish("child", 1)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
@@ -192,7 +193,7 @@ async def test_connections_of_the_application_are_refused_in_a_forked_child(
 async def test_connections_carry_every_text_or_are_refused(
     queue: Queue, queues: Queues, pools: Any, encoding: Any
 ) -> None:
-    """Guards against a message that the session's encoding lacks: no claim would get past it."""
+    """Guards against a message with text that the session's encoding cannot hold: every claim of it would fail."""
     url = queue.kit.url(queue.name)
     other = await queue.another(url=f"{url}?client_encoding={encoding}")
     await other.publish("\N{SNOWMAN}", "\N{PILE OF POO}", dedup_id="\N{SNOWMAN}" * 128)
@@ -267,7 +268,7 @@ async def test_connections_that_were_idle_in_a_transaction_are_one_typed_error(
 
 @pytest.mark.backends("postgres")
 async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(queue: Queue, pools: Any) -> None:
-    """The call was a transaction of its own: whoever gets the error may simply call again."""
+    """The call was its own transaction, so the caller that gets the error may simply call again."""
     import psycopg
 
     await queue.publish("g", 0)
@@ -280,8 +281,8 @@ async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(qu
         gate.execute(
             f"insert into {messages} (group_id, seq, event, published_at, dedup_id) values ('g', 0, '0', now(), 'd')"
         )
-        # a server looks for a deadlock once, when somebody has waited for a while, so the other has to be waiting
-        # by then: the gate keeps the publish in the table of the messages until it is
+        # a server looks for a deadlock once, when a session has waited for a while; the other session must wait by
+        # then, so the gate holds the publish in the table of the messages until it does
         publishing = asyncio.ensure_future(loser.publish("g", 1, dedup_id="d"))
         await eventually(lambda: waiting(queue, f'%"{queue.name}".publish%'))
         locking = asyncio.ensure_future(
@@ -297,7 +298,7 @@ async def test_connections_of_a_pool_that_lose_a_deadlock_are_one_typed_error(qu
 
 
 async def waiting(queue: Queue, statement: Any) -> Any:
-    """Whether one like it waits for a lock, as the server says."""
+    """Return whether a session with such a query waits for a lock, according to the server."""
     import psycopg
 
     def look() -> Any:
@@ -312,9 +313,9 @@ async def waiting(queue: Queue, statement: Any) -> Any:
 
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("most", [1, 2])
-async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue: Queue, pools: Any, most: Any) -> None:
-    """One stays out of the pool between two calls. Guards against a caller who waits for the pool meanwhile, until his
-    time is up."""
+async def test_connections_of_a_pool_are_never_kept_from_waiting_callers(queue: Queue, pools: Any, most: Any) -> None:
+    """A transport keeps one connection out of the pool between two calls. Guards against a caller that waits for the
+    pool meanwhile until its timeout."""
     crowd = await queue.another(url=pools["own"](), max_connections=most, timeout=5)
     await queue.fill([(f"g{n}", n) for n in range(200)])
 
@@ -330,12 +331,12 @@ async def test_connections_of_a_pool_are_never_kept_from_those_who_wait(queue: Q
 
 
 def named(pools: Any, queue: Queue) -> str:
-    """The URL of connections that a server knows by the name of a queue."""
+    """Return a URL whose sessions have the name of a queue on the server."""
     return f"{pools['own'](work_mem='4MB')}&application_name={queue.name}"
 
 
 async def sessions(queue: Queue) -> Any:
-    """The process numbers of the sessions that are named after a queue."""
+    """Return the process ids of the sessions that are named after a queue."""
     import psycopg
 
     def look() -> Any:
@@ -347,7 +348,7 @@ async def sessions(queue: Queue) -> Any:
 
 
 async def no_session_is_left(queue: Queue) -> None:
-    """A server ends a session a little after its client."""
+    """A server ends a session a little later than the client."""
 
     async def none() -> Any:
         return not await sessions(queue)
@@ -392,7 +393,7 @@ async def test_connections_that_are_opened_while_the_transport_closes_end_too(
 @pytest.mark.twins("async")
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
-async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue: Queue, pools: Any, turns: Any) -> None:
+async def test_connections_end_also_when_the_closing_task_is_cancelled(queue: Queue, pools: Any, turns: Any) -> None:
     mine = await queue.another(url=named(pools, queue))
     await asyncio.gather(*(mine.claim("w", LONG) for _ in range(5)))
     closing = asyncio.ensure_future(mine.transport.close())
@@ -412,7 +413,8 @@ async def test_connections_end_also_when_whoever_closes_them_is_cancelled(queue:
 async def test_connections_are_not_lost_by_an_interrupt(
     queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, step: tuple[type, str]
 ) -> None:
-    """Ctrl-C between the statement and the pool. Guards against a place in the pool that nobody gives back."""
+    """Ctrl-C comes between the statement and the return to the pool. Guards against a place in the pool that is never
+    given back."""
     one = await queue.another(url=pools["own"](), max_connections=1, timeout=2)
     await one.publish("g", 0)
     original = getattr(*step)
@@ -436,11 +438,11 @@ async def test_connections_are_not_lost_by_an_interrupt(
 
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("silent", [False, True], ids=["answers", "silent"])
-async def test_connections_that_nobody_has_used_for_long_are_tried_first(
+async def test_connections_that_were_idle_for_long_are_tested_before_a_call(
     queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    """What is between client and server forgets a connection, and tells neither. Guards against a call that is sent
-    into the void: nobody would know whether it was carried out."""
+    """A firewall between client and server may drop a connection and tell neither of them. Guards against a call that
+    is sent on such a connection: nobody would know whether it was carried out."""
     mine = await queue.another(url=named(pools, queue))
     await mine.publish("g", 1)
     before = await sessions(queue)
@@ -463,7 +465,9 @@ async def test_connections_that_nobody_has_used_for_long_are_tried_first(
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_of_long_ago_are_closed(queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_that_are_no_longer_used_end(
+    queue: Queue, pools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guards against connections that a burst of calls leaves behind for ever."""
     mine = await queue.another(url=named(pools, queue))
     await asyncio.gather(*(mine.claim("w", LONG) for _ in range(8)))
@@ -479,7 +483,7 @@ async def test_connections_of_long_ago_are_closed(queue: Queue, pools: Any, monk
 
 
 @pytest.mark.backends("postgres")
-async def test_connections_may_send_text_as_they_like(queue: Queue, queues: Queues, pools: Any) -> None:
+async def test_connections_may_send_every_str_as_text(queue: Queue, queues: Queues, pools: Any) -> None:
     """An application may have taught psycopg to send every str as `text`, which is neither json nor uuid."""
     from psycopg.types.string import StrDumper
 
@@ -499,7 +503,7 @@ async def test_connections_may_send_text_as_they_like(queue: Queue, queues: Queu
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("state", ["57014", "55P03", "25P03", "25P04", "57P04", "58030", "XX000", "XX001"])
 async def test_connections_whose_server_gives_up_are_one_typed_error(queue: Queue, state: Any) -> None:
-    """As the server itself would say it: by its code, whatever the words."""
+    """The error is recognised by the server's code, whatever the text says."""
     import psycopg
 
     with psycopg.connect(queue.kit.url(queue.name)) as connection:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.promise(7)
 
 @pytest.mark.cluster
 async def test_cost_a_drained_group_leaves_nothing_behind(queue: Queue) -> None:
-    """After every kind of life that a message may have."""
+    """This holds after every possible life of a message."""
     for number in range(3):
         await queue.publish("acked", number, dedup_id=f"d{number}")
     await queue.publish("nacked", 1)
@@ -38,7 +38,7 @@ async def test_cost_a_drained_group_leaves_nothing_behind(queue: Queue) -> None:
 
 @pytest.mark.cluster
 async def test_cost_many_drained_groups_leave_nothing_behind(queue: Queue) -> None:
-    """10,000 groups; guards against rows, keys, index entries or dedup ids that stay when a group is drained."""
+    """Uses 10,000 groups. Guards against rows, keys, index entries or dedup ids that stay when a group is drained."""
     count = min(10_000, queue.caps.tested_messages)
     await queue.fill([(f"group-{n}", n) for n in range(count)])
     if queue.caps.exact_counts:
@@ -60,7 +60,7 @@ async def drain_some(queue: Queue, count: Any) -> Any:
 
 @pytest.mark.parametrize("crowd", ["ready", "leased", "parked", "low", "backlog"])
 async def test_cost_of_a_cycle_does_not_grow_with_the_queue(queues: Queues, crowd: Any) -> None:
-    """Medians of interleaved cycles beside 50 and beside many; a scan would cost many times more, not a bit more."""
+    """Compares medians of interleaved cycles beside 50 groups and beside many. A scan would cost many times as much."""
     many = min(5_000, queues.kit.caps.tested_messages // 2)
     if crowd == "low" and not queues.kit.caps.priorities:
         pytest.skip("declared: no priorities")

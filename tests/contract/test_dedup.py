@@ -87,14 +87,14 @@ async def test_dedup_any_text_of_up_to_128_characters_is_an_id(queue: Queue, ded
 @pytest.mark.needs("inspect_messages")
 @pytest.mark.parametrize("dedup_id", ["id", "fairlane:id", "fairlane:", None])
 async def test_dedup_ids_are_shown_as_they_were_given(queue: Queue, dedup_id: Any) -> None:
-    """Also where the transport makes ids of its own, which begin alike and are not shown."""
+    """Some transports make their own ids, with a common prefix: these are not shown."""
     await queue.publish("g", 1, dedup_id=dedup_id)
     assert [row.dedup_id for row in await queue.messages("g")] == [dedup_id]
 
 
 @pytest.mark.cluster
 async def test_dedup_holds_among_concurrent_publishers(queue: Queue) -> None:
-    """Guards against look first, then insert: several publishers would find nothing."""
+    """Guards against a look followed by an insert: several publishers would find nothing and insert."""
     other = await queue.another()
     for round_ in range(5):
         seqs = await asyncio.gather(

@@ -73,7 +73,8 @@ GOOD = {
 
 
 def exactly(left: Any, right: Any) -> Any:
-    """Equal, and of equal types all the way down; 1, 1.0 and True are different, and so are 0.0 and -0.0."""
+    """Return whether two values are equal, with equal types at every level: 1, 1.0 and True differ, and so do 0.0 and
+    -0.0."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -161,7 +162,7 @@ BAD = {
 @pytest.mark.cluster
 async def test_events_that_are_not_json_are_refused_before_anything_is_written(queue: Queue) -> None:
     for name, event in BAD.items():
-        with pytest.raises(EventEncodingError) as caught:  # the local `name` says which
+        with pytest.raises(EventEncodingError) as caught:  # the local variable `name` shows which event it was
             await queue.publish("g", event, dedup_id=name)
         assert len(str(caught.value)) < 400, "the message repeats the event"
     assert await queue.leftovers() == {}
@@ -178,7 +179,7 @@ async def test_events_that_are_too_long_are_refused_before_anything_is_written(q
 
 
 class Text:
-    """A codec that writes JSON its own way, and reads nothing into it."""
+    """A codec that writes JSON in an unusual format, and returns the text unchanged when it decodes."""
 
     def encode(self, event: Any) -> Any:
         return event
@@ -203,7 +204,8 @@ VERBATIM = [
 
 @pytest.mark.cluster
 async def test_events_no_procedure_decodes_and_encodes_them_again(queues: Queues) -> None:
-    """Spaces, order and number of keys, and forms of numbers survive: the text comes back as it was sent."""
+    """Spaces, the order and number of keys, and the spelling of numbers stay as they were: the text comes back as it
+    was sent."""
     queue = await queues.make(codec=Text())
     for text in VERBATIM:
         await queue.publish("g", text)
@@ -211,7 +213,7 @@ async def test_events_no_procedure_decodes_and_encodes_them_again(queues: Queues
 
 
 class PointCodec:
-    """What an application with models of its own would plug in."""
+    """A codec as an application with its own models would write it."""
 
     def encode(self, event: Any) -> Any:
         return json.dumps({"x": event.x})
@@ -220,7 +222,7 @@ class PointCodec:
         return Point(**json.loads(text))
 
 
-async def test_events_a_codec_plugs_in(queues: Queues) -> None:
+async def test_events_may_be_of_any_type_with_a_codec(queues: Queues) -> None:
     queue = await queues.make(codec=PointCodec())
     await queue.publish("g", Point(7))
     if queue.caps.inspect_messages:
@@ -231,7 +233,7 @@ async def test_events_a_codec_plugs_in(queues: Queues) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", "[1,]", "'a'", "\ud800", '"\ud800"', b"1", None, 7])
-async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues: Queues, text: str) -> None:
+async def test_events_that_a_codec_makes_must_keep_the_same_rules(queues: Queues, text: str) -> None:
     queue = await queues.make(codec=Text())
     with pytest.raises(EventEncodingError):
         await queue.publish("g", text)
@@ -239,7 +241,7 @@ async def test_events_what_a_codec_makes_is_held_to_the_same_rules(queues: Queue
 
 
 class Odd(str):
-    """What drivers may ask a text for."""
+    """The methods of a text that drivers may call."""
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         return b"1"
@@ -248,7 +250,7 @@ class Odd(str):
         return "2"
 
 
-async def test_events_a_codec_may_make_a_kind_of_str(queues: Queues) -> None:
+async def test_events_a_codec_may_return_a_subclass_of_str(queues: Queues) -> None:
     queue = await queues.make(codec=Text())
     await queue.publish("g", Odd('"é"'))
     assert await queue.drain() == [("g", '"é"')]
@@ -275,13 +277,14 @@ REFUSED_AT_CLAIM = {
 
 
 async def test_events_that_publish_would_refuse_are_not_handed_out(queue: Queue) -> None:
-    """SQL lets them in. A worker would get `inf` and so on, and could publish the event nowhere."""
+    """With SQL one can insert such events. A worker would get `inf` or the like, and could not publish the event
+    anywhere."""
     other = await queue.another(codec=Text())
     for text in REFUSED_AT_CLAIM.values():
         try:
             await other.publish("g", text)
         except EventEncodingError:
-            continue  # too deep for a codec of the application as well
+            continue  # too deeply nested for a codec of the application as well
         if queue.caps.inspect_messages:
             assert (await queue.messages("g"))[0].event == text, "who looks sees the text"
         with pytest.raises(EventDecodingError) as caught:
@@ -292,18 +295,18 @@ async def test_events_that_publish_would_refuse_are_not_handed_out(queue: Queue)
 
 
 def test_events_that_look_like_refused_ones_are_decoded() -> None:
-    """A quick look at the text finds what may be wrong; a closer one must let these pass."""
+    """A quick check of the text finds what may be wrong. A closer check must accept these events."""
     codec = JsonCodec()
     for event in ("1e400", "\\ud800", "[" * 300, "\u0001", 10**299, 1e300, -1e-300, {"a" * 300: [0.1] * 300}):
         assert exactly(codec.decode(codec.encode(event)), event)
 
 
 class TimeLimit(Exception):
-    """What task queues raise out of a signal handler."""
+    """The kind of exception that task queues raise in a signal handler."""
 
 
 class Interrupted:
-    """A codec during which the handler runs."""
+    """A codec that is interrupted by the signal handler."""
 
     def encode(self, event: Any) -> str:
         raise TimeLimit()
@@ -313,7 +316,8 @@ class Interrupted:
 
 
 async def test_events_an_exception_out_of_a_signal_handler_passes_unchanged(queue: Queue) -> None:
-    """It became EventEncodingError, or told the worker to ack a message in order to discard it."""
+    """Guards against an EventEncodingError in its place, and against an error that tells the worker to ack the
+    message."""
     other = await queue.another(codec=Interrupted())
     with pytest.raises(TimeLimit):
         await other.publish("g", 1)
@@ -328,7 +332,7 @@ async def test_events_an_exception_out_of_a_signal_handler_passes_unchanged(queu
 
 
 class OwnErrors(PointCodec):
-    """A codec of a library whose errors are no ValueError, as msgspec's are."""
+    """A codec of a library whose errors are not ValueErrors, as in msgspec."""
 
     errors = (TimeLimit,)
 
@@ -336,7 +340,7 @@ class OwnErrors(PointCodec):
         raise TimeLimit()
 
 
-async def test_events_a_codec_may_name_errors_of_its_own(queues: Queues) -> None:
+async def test_events_a_codec_may_declare_its_own_errors(queues: Queues) -> None:
     queue = await queues.make(codec=OwnErrors())
     await queue.publish("g", Point(7))
     with pytest.raises(EventDecodingError):

@@ -1,4 +1,4 @@
-"""Promise 2: at most one message of a group is in flight, and nobody gets a false None."""
+"""Promise 2: at most one message of a group is in flight, and no claim returns None while a group is free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_exclusivity_one_message_of_a_group_is_in_flight(queue: Queue) -> 
     assert [lease.event for lease in got if lease] == [0]
 
 
-async def test_exclusivity_a_claim_says_none_when_nothing_is_deliverable(queue: Queue) -> None:
+async def test_exclusivity_a_claim_returns_none_when_nothing_is_deliverable(queue: Queue) -> None:
     assert await queue.claim("w", LONG) is None
     await queue.publish("leased", 1)
     await queue.publish("parked", 1)
@@ -32,7 +32,7 @@ async def test_exclusivity_a_claim_says_none_when_nothing_is_deliverable(queue: 
 
 
 async def test_exclusivity_an_expired_lease_is_recovered_by_one_of_many(queue: Queue) -> None:
-    """Guards against recovery in two steps, where two claimers could both find the lease over."""
+    """Guards against recovery in two steps, in which two claimers could both find the lease expired."""
     for number in range(3):
         await queue.publish("only", number)
     await queue.expired(await queue.get(visibility=SHORT))
@@ -50,10 +50,11 @@ async def test_exclusivity_as_many_free_groups_as_claimers_give_each_its_own(que
 
 
 @pytest.mark.cluster
-@pytest.mark.lacks("claim_wait")  # a claim that looks for a while only is declared to miss groups behind a backlog
+@pytest.mark.lacks("claim_wait")  # with `claim_wait` a claim may miss groups behind a backlog, as declared
 async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_false_none(queue: Queue) -> None:
-    """8 claimers, 30 groups of 200 messages: whoever looks through a window of candidates, or skips rows that
-    somebody else has locked for a moment only, says None or gives one group to two workers here."""
+    """8 claimers, 30 groups of 200 messages. Guards against a claim that looks through a window of candidates, or skips
+    rows that another claim has locked only for a moment: it would return None here, or give one group to two
+    workers."""
     groups = [f"group-{n}" for n in range(30)]
     each = min(200, queue.caps.tested_messages // len(groups))
     await queue.fill([(group, number) for number in range(each) for group in groups])
@@ -81,7 +82,8 @@ async def test_exclusivity_claimers_on_a_barrier_never_meet_and_never_get_a_fals
 
 
 async def test_exclusivity_groups_that_move_while_others_look_give_no_false_none(queue: Queue) -> None:
-    """As many groups as claimers, all of them claimed and given back all the time: one is always free."""
+    """There are as many groups as claimers, and all of them are claimed and given back all the time. So one is always
+    free."""
     claimers, rounds = 8, 25
     await queue.fill([(f"g{n}", n) for n in range(claimers)])
     held: set[str] = set()

@@ -1,4 +1,5 @@
-"""Promise 5: whoever has waited longest, new groups with a head start; ties by the order of events, not by name."""
+"""Promise 5: the group that has waited longest goes first; new groups have a head start; ties are decided by the order
+of events."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.harness import LONG, SHORT, Queue, Queues
 
 pytestmark = [pytest.mark.promise(5), pytest.mark.needs("fairness")]
 
-# In name order the last comes first, so that an order by name shows.
+# The last group is the first one by name, so an order by name would be noticed.
 NAMES = [f"group-{n:02}" for n in range(12, 0, -1)]
 
 HOUR = 3600
@@ -83,7 +84,7 @@ async def test_fairness_the_place_is_the_end_of_a_lease_not_its_claim(queue: Que
 
 
 async def test_fairness_an_expired_lease_stands_at_the_time_of_its_expiry(queue: Queue) -> None:
-    """Not at the time of its claim, nor in front of everything as something urgent."""
+    """It does not stand at the time of its claim, and it is not moved to the front."""
     for name in ("expires", "before", "after"):
         await queue.publish(name, 1)
         await queue.publish(name, 2)
@@ -124,7 +125,8 @@ async def test_fairness_a_publish_does_not_move_a_group(queue: Queue) -> None:
 
 @pytest.mark.parametrize("operation", ["ack", "nack"])
 async def test_fairness_groups_served_within_one_tick_go_in_the_order_of_events(queue: Queue, operation: Any) -> None:
-    """As fast as one caller can: whoever keeps milliseconds, or breaks ties by name, mixes these up."""
+    """One caller goes as fast as it can. Times in milliseconds, or ties that are decided by name, would mix up the
+    order."""
     names = [f"{n:03}" for n in range(99, -1, -1)]
     await queue.fill([(name, number) for number in range(3) for name in names])
     for _ in range(2):
@@ -134,8 +136,9 @@ async def test_fairness_groups_served_within_one_tick_go_in_the_order_of_events(
             await getattr(queue, operation)(lease)
 
 
-async def test_fairness_a_backlog_with_a_leased_head_hides_nobody(queue: Queue) -> None:
-    """2,000 messages of one group in front of one other group: guards against scanning messages in a window."""
+async def test_fairness_a_backlog_with_a_leased_head_hides_no_other_group(queue: Queue) -> None:
+    """One group has 2,000 messages and stands before another group. Guards against a claim that scans a window of
+    messages."""
     await queue.fill([("backlog", number) for number in range(min(2000, queue.caps.tested_messages))])
     await queue.publish("other", 1)
     head = await queue.get()
@@ -176,7 +179,7 @@ async def test_fairness_a_new_group_goes_behind_one_that_has_waited_longer_than_
 
 
 async def test_fairness_the_head_start_is_a_second_by_default(queue: Queue) -> None:
-    """The other side of the test above: guards against a shorter one."""
+    """The counterpart of the test above: guards against a shorter head start."""
     for number in range(20):
         old, new = f"old-{number}", f"new-{number}"
         await queue.publish(old, 1)
@@ -187,7 +190,7 @@ async def test_fairness_the_head_start_is_a_second_by_default(queue: Queue) -> N
         await queue.publish(new, 1)
         in_time = (await queue.now() - before).total_seconds() < 1 - 2 * queue.caps.resolution
         line = await queue.line()
-        if in_time:  # else the machine was busy
+        if in_time:  # otherwise the machine was busy
             assert line == [new, old]
             return
     raise AssertionError("this machine never came to a claim within a second")
@@ -201,7 +204,7 @@ async def test_fairness_groups_drained_and_refilled_hold_a_backlog_back_for_the_
     """Guards against starvation: with new groups before all served ones, the backlog would be served once."""
     head_start = 0.25
     queue = await queues.make(head_start=head_start)
-    slack = 3 * queue.caps.resolution + 0.01  # the queue's clock is not ours
+    slack = 3 * queue.caps.resolution + 0.01  # the queue's clock may differ from ours
     published = {f"busy-{number}": 0.0 for number in range(5)}
     for number in range(6):
         await queue.publish("backlog", number)
@@ -257,7 +260,7 @@ async def test_fairness_without_a_head_start_there_is_one_time_line(queues: Queu
 
 
 @pytest.mark.needs("head_start")
-async def test_fairness_without_a_head_start_nobody_waits_for_new_groups(queues: Queues) -> None:
+async def test_fairness_without_a_head_start_no_group_waits_for_new_ones(queues: Queues) -> None:
     """A steady stream of new groups, each made just before a claim."""
     queue = await queues.make(head_start=0)
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Promise 9 and what surrounds it: lost answers, broken connections, full and restarted servers, killed workers."""
+"""Promise 9 under faults: lost answers, broken connections, full and restarted servers, killed workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVERS = {
     "redis": ("redis", "--appendonly", "yes", "--appendfsync", "always"),
     "libsql": ("sqld",),
 }
-"""Servers of our own, to be restarted; Redis with its log, since it is empty otherwise."""
+"""Private servers, which the tests restart. Redis keeps its log here, since otherwise it would be empty afterwards."""
 
 own_server = [pytest.mark.backends(*SERVERS), pytest.mark.xdist_group("own-servers")]
 
@@ -35,7 +35,7 @@ def with_own_server(test: Any) -> Any:
 
 @pytest.fixture
 async def own(queues: Queues, servers: Any) -> AsyncIterator[Any]:
-    """A queue on a server of our own, and that server."""
+    """A queue on a private server, and that server."""
     server = servers(*SERVERS[queues.kit.backend])
     queues.kit.server_url = server.url
     queue = await queues.make()
@@ -44,7 +44,7 @@ async def own(queues: Queues, servers: Any) -> AsyncIterator[Any]:
 
 
 async def break_connections(queue: Queue, server: Any) -> None:
-    """Break every connection to the server but our own."""
+    """Break every connection to the server except this one."""
     if queue.caps.backend == "libsql":
         pytest.skip("sqld breaks no connections when asked to: tests/backends/libsql does it on the way")
     if queue.caps.backend == "postgres":
@@ -64,7 +64,7 @@ async def break_connections(queue: Queue, server: Any) -> None:
 
 
 async def one_error_at_most(operation: Any, *, patience: float = 0.0) -> Any:
-    """Call until it works: at most one typed error, or for `patience` seconds while the server starts."""
+    """Call until it works: accept one typed error, or typed errors for `patience` seconds while the server starts."""
     end = asyncio.get_running_loop().time() + patience
     errors = 0
     while True:
@@ -90,7 +90,7 @@ async def test_faults_between_claim_and_ack_are_one_typed_error_at_most(own: Any
     for number in range(4):
         await queue.publish("g", number)
     await queue.publish("other", "x")
-    # several connections are in the pool, and all of them are dead afterwards
+    # several connections are in the pool, and all of them are broken afterwards
     held = await asyncio.gather(*(queue.claim(f"w{n}", LONG) for n in range(6)))
     lease = next(lease for lease in held if lease and lease.group_id == "g")
     if how == "broken":
@@ -145,7 +145,7 @@ async def test_faults_a_transport_waits_for_a_server_that_is_not_up_yet(own: Any
 
 
 @with_own_server
-async def test_faults_under_way_lose_nothing_that_was_accepted(own: Any) -> None:
+async def test_faults_during_work_lose_nothing_that_was_accepted(own: Any) -> None:
     """Connections break again and again under publishers and workers."""
     queue, server = own
     accepted: set[int] = set()
@@ -173,7 +173,7 @@ async def test_faults_under_way_lose_nothing_that_was_accepted(own: Any) -> None
                 await queue.ack(lease)
                 done.add(lease.event)
             except BackendUnavailable:
-                done.add(lease.event) if lease is not None else None  # perhaps acked: seen in any case
+                done.add(lease.event) if lease is not None else None  # perhaps acked; it was delivered in any case
             except LeaseLost:
                 continue
 
@@ -198,7 +198,7 @@ async def drained(queue: Queue) -> Any:
 
 @pytest.mark.promise(3)
 async def test_faults_a_killed_worker_loses_only_its_lease(queue: Queue) -> None:
-    """SIGKILL between claim and ack: nobody tells the server, and no sweeper runs."""
+    """SIGKILL comes between claim and ack. The server is not told, and no cleaning process runs."""
     if queue.caps.reach == "process":
         pytest.skip("declared: a queue in memory has no other process")
     await queue.publish("g", 1)
@@ -248,7 +248,7 @@ async def test_faults_redis_at_maxmemory_still_drains(queues: Queues, servers: A
 
 @pytest.mark.backends("sqlite")
 async def test_faults_a_locked_file_is_waited_for(queue: Queue, folder: Path) -> None:
-    """Another program holds the write lock for a while: every operation waits, and none fails."""
+    """Another program holds the write lock for a while. Every operation waits, and none fails."""
     other = sqlite3.connect(folder / "queue.db", isolation_level=None, check_same_thread=False)
 
     async def behind(operation: Any) -> Any:
@@ -294,7 +294,7 @@ async def test_faults_a_file_that_stays_locked_is_a_typed_error_and_nothing_is_c
 async def test_faults_a_full_file_is_a_typed_error_and_can_be_drained(
     queue: Queue, queues: Queues, folder: Path
 ) -> None:
-    """SQLITE_FULL, as from a full disk: publishing fails and adds nothing, and what is there can be worked off."""
+    """SQLITE_FULL, as from a full disk: publishing fails and adds nothing, but existing messages can be handled."""
     await queue.fill([(f"g{n}", "x" * 500) for n in range(50)])
     if queue.twin == "sync":
         connection: Any = sqlite3.connect(folder / "queue.db", isolation_level=None, check_same_thread=False)

@@ -10,7 +10,7 @@ from tests.harness import LONG, Queue
 
 pytestmark = pytest.mark.promise(11)
 
-# Neighbours differ in what a database, a protocol or a template may take for the same, or for syntax.
+# Neighbours differ only in details that a database, a protocol or a template may ignore or take for syntax.
 GROUPS = [
     "a",
     "A",
@@ -101,7 +101,7 @@ def test_ids_the_table_has_no_equal_ones() -> None:
 
 @pytest.mark.cluster
 async def test_ids_of_groups_are_compared_byte_for_byte(queue: Queue) -> None:
-    """Each is a group of its own, with its own two messages, and comes back as it went in."""
+    """Each id is a separate group with its own two messages, and comes back unchanged."""
     await queue.fill([(group, number) for number in range(2) for group in GROUPS])
     expected = {group: [0, 1] for group in GROUPS}
     if queue.caps.exact_counts:
@@ -111,7 +111,7 @@ async def test_ids_of_groups_are_compared_byte_for_byte(queue: Queue) -> None:
         held.append(lease)
     assert sorted(lease.group_id for lease in held) == sorted(GROUPS)
     found: dict[str, list[int]] = {}
-    for number, lease in enumerate(held):  # every operation finds its own group among the lookalikes
+    for number, lease in enumerate(held):  # every operation finds its own group among the similar ones
         if number % 3 == 0:
             await queue.nack(lease)
             continue

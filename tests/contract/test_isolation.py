@@ -1,4 +1,4 @@
-"""Two queues never touch, whatever their names; and a transport can be built on what the application has."""
+"""Two queues are independent, whatever their names, and both twins can share one queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness import LONG, Queues
 
 
 @pytest.mark.cluster
-async def test_two_queues_in_one_database_never_touch(queues: Queues) -> None:
+async def test_two_queues_in_one_database_are_independent(queues: Queues) -> None:
     one, two = await queues.make(), await queues.make()
     assert one.name != two.name
     await one.publish("g", "one", dedup_id="id")
@@ -30,8 +30,8 @@ async def test_two_queues_in_one_database_never_touch(queues: Queues) -> None:
     assert (await one.leftovers(), await two.leftovers()) == ({}, {})
 
 
-async def test_queues_whose_names_begin_alike_never_touch(queues: Queues) -> None:
-    """Guards against prefixes that match more than they should when a queue is looked at, or removed."""
+async def test_queues_whose_names_begin_alike_are_independent(queues: Queues) -> None:
+    """Guards against prefixes that match too much when somebody looks at a queue or removes it."""
     name = queues.fresh_name()[:29]
     made = [await queues.make(name=name + tail) for tail in ("", "0", "_")]
     for number, queue in enumerate(made):
@@ -45,7 +45,7 @@ async def test_queues_whose_names_begin_alike_never_touch(queues: Queues) -> Non
 
 
 async def test_both_twins_share_one_queue(queues: Queues) -> None:
-    """What one publishes the other claims, and a lease taken by one may be given back by the other."""
+    """What one twin publishes the other claims, and what one leases the other may give back."""
     queue = await queues.make()
     queues.twin = "async" if queues.twin == "sync" else "sync"
     other = await queues.open(queue.name)

@@ -64,7 +64,7 @@ async def test_lease_of_a_later_delivery_keeps_the_time_of_the_publish(queue: Qu
 
 
 async def test_lease_ends_the_asked_time_after_the_claim_rounded_up(queue: Queue) -> None:
-    """Never sooner than asked, and later only by the declared resolution."""
+    """It never ends sooner than asked, and later only by the declared resolution."""
     await queue.publish("g", 1)
     for visibility in (0.000001, 0.0123456, 1, 1.5, 43_200):
         before = await queue.now()

@@ -1,4 +1,4 @@
-"""Promise 3: the newest token decides, not the clock, and whoever lost it changes nothing."""
+"""Promise 3: the newest token decides, not the clock, and a worker that lost its lease changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ late_operations = pytest.mark.parametrize("late", LATE)
 
 
 async def snapshot(queue: Queue) -> Any:
-    """All that an operation could have changed, but for what changes by itself, and as far as one can look."""
+    """Return all that an operation could have changed and that the backend shows, except what changes by itself."""
     if not queue.caps.inspect_messages:
         return await queue.leftovers()
     groups = [(g.group_id, g.state, g.priority, g.depth, g.worker_id, g.attempts) for g in await queue.groups()]
@@ -76,7 +76,7 @@ async def test_leases_a_late_operation_never_touches_a_refilled_group(queue: Que
 
 @late_operations
 async def test_leases_a_late_operation_never_touches_the_next_message(queue: Queue, late: Any) -> None:
-    """The worker's message was finished by another one, and the group's next message is leased."""
+    """Another worker has finished this worker's message, and the group's next message is leased."""
     await queue.publish("orders", "A")
     await queue.publish("orders", "B")
     old = await queue.get("w", SHORT)
@@ -91,7 +91,7 @@ async def test_leases_a_late_operation_never_touches_the_next_message(queue: Que
 @late_operations
 @pytest.mark.parametrize("first", ["ack", "nack", "park"])
 async def test_leases_an_operation_on_a_lease_that_was_given_up_is_refused(queue: Queue, first: Any, late: Any) -> None:
-    """Double ack, extend after nack, and so on."""
+    """For example an ack after an ack, or an extend after a nack."""
     await queue.publish("orders", "A")
     await queue.publish("orders", "B")
     lease = await queue.get()
@@ -111,7 +111,7 @@ async def test_leases_an_operation_on_a_group_that_is_gone_is_refused(queue: Que
 @late_operations
 @pytest.mark.parametrize("token", ["not a token", "", "00000000-0000-0000-0000-000000000000", "é\N{SNOWMAN}"])
 async def test_leases_a_made_up_token_is_refused_as_lost(queue: Queue, late: Any, token: Any) -> None:
-    """A token is opaque: whatever its form, it holds or it does not."""
+    """A token has no form that a caller may rely on, so no form of it is a different error."""
     await queue.publish("orders", "A")
     lease = await queue.get()
     await assert_lost(queue, late, replace(lease, token=token))
@@ -184,7 +184,7 @@ async def test_leases_extend_moves_the_end_and_keeps_the_token(queue: Queue) -> 
 
 
 async def test_leases_extend_can_end_a_lease_sooner(queue: Queue) -> None:
-    """It ends `visibility` seconds from now, not at the later of two moments."""
+    """It ends `visibility` seconds from now, also if this is earlier than its old end."""
     await queue.publish("orders", "A")
     lease = await queue.get(visibility=3600)
     shorter = await queue.extend(lease, SHORT)
@@ -204,7 +204,7 @@ async def test_leases_an_extended_lease_outlives_its_first_end(queue: Queue) -> 
 
 @pytest.mark.cluster
 async def test_leases_an_abandoned_lease_is_recovered_twice_in_a_row(queue: Queue) -> None:
-    """No sweeper runs here: recovery is part of claim."""
+    """No cleaning process runs here: recovery is a part of claim."""
     await queue.publish("orders", "A")
     await queue.publish("orders", "B")
     leases = []
@@ -218,7 +218,7 @@ async def test_leases_an_abandoned_lease_is_recovered_twice_in_a_row(queue: Queu
 
 @pytest.mark.needs("priorities")
 async def test_leases_an_abandoned_lease_is_recovered_with_a_floor(queue: Queue) -> None:
-    """Guards against recovery that looks at floor 0 only, or that puts the group back at another priority."""
+    """Guards against recovery that looks only at floor 0, or that puts the group back with another priority."""
     await queue.publish("low", "L", 1)
     await queue.publish("high", "H", 4)
     first = await queue.get("w", SHORT, 3)

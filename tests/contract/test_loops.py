@@ -1,4 +1,4 @@
-"""Promise 9 where one asyncio transport is used in several event loops: each of them has a client of its own."""
+"""Promise 9 when one asyncio transport is used in several event loops: each loop has its own client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def in_thread(work: Any) -> None:
-    """Run a coroutine in a loop of its own, in another thread."""
+    """Run a coroutine in a new loop, in another thread."""
     failures: list[BaseException] = []
 
     def run() -> None:

@@ -19,7 +19,8 @@ async def test_order_messages_of_a_group_are_delivered_in_publish_order(queue: Q
 
 
 async def test_order_holds_across_publishers_with_connections_of_their_own(queue: Queue) -> None:
-    """Guards against sequences that hand out numbers in blocks: causal A, B, A, B would come out as A, A, B, B."""
+    """Guards against sequences that give numbers in blocks: publishes A, B, A, B one after the other would come out as
+    A, A, B, B."""
     other = await queue.another()
     seqs = []
     for number in range(20):

@@ -10,7 +10,7 @@ from tests.harness import Queue, Queues
 @pytest.mark.needs("transactional_publish")
 @pytest.mark.promise(1)
 async def test_own_transaction_decides_whether_an_event_is_published(queue: Queue, queues: Queues) -> None:
-    """Guards against a publish that commits by itself, and against a declaration that nothing proves."""
+    """Guards against a publish that commits by itself, and against a declaration that no test proves."""
     connection = await queue.call(queue.kit.connection, queue.name, queue.twin)
     queues.afterwards(connection.close)
     mine = queues.over(queue.name, connection)

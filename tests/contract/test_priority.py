@@ -25,7 +25,7 @@ async def test_priority_floor_is_exact(queue: Queue, floor: Any) -> None:
 
 @pytest.mark.needs("priorities", "fairness")
 async def test_priority_orders_nothing_among_eligible_groups(queue: Queue) -> None:
-    """Priority says who may, fairness says who is next."""
+    """Priority decides which groups a claim may take, fairness decides which one is next."""
     for priority in (0, 4, 2):
         for number in range(2):
             await queue.publish(f"p{priority}", number, priority)
@@ -62,7 +62,8 @@ async def test_priority_survives_nack_and_delay(queue: Queue) -> None:
 @pytest.mark.needs("priorities")
 @pytest.mark.cluster
 async def test_priority_floor_is_found_behind_many_low_groups(queue: Queue) -> None:
-    """10,000 older groups below the floor: whoever looks through a window of them finds nothing."""
+    """There are 10,000 older groups below the floor. Guards against a claim that looks through a window of groups and
+    finds nothing."""
     await queue.fill([(f"low-{n}", n) for n in range(min(10_000, queue.caps.tested_messages))])
     await queue.publish("high", "H", 3)
     lease = await queue.get("w", LONG, 3)

@@ -1,4 +1,4 @@
-"""Promise 13: what a backend cannot keep it refuses; and what is wrongly set up says what to do."""
+"""Promise 13: what a backend cannot keep it refuses; and errors about a wrong setup say what to do."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_refusal_of_options_that_a_backend_does_not_have(queue: Queue) -> 
 
 
 async def test_refusal_of_a_queue_that_is_not_migrated(queues: Queues) -> None:
-    """With the command to run, and without making anything."""
+    """The error names the command to run, and nothing is created."""
     queue = await queues.make()
     if queue.caps.reach == "process":
         pytest.skip("declared: a queue in memory is made when it is first used")
@@ -75,8 +75,9 @@ async def test_refusal_of_a_queue_that_was_removed_meanwhile(queues: Queues) -> 
 
 
 @pytest.mark.backends("redis", "redis-cluster")
-async def test_refusal_of_a_queue_whose_keys_went_without_its_functions(queue: Queue) -> None:
-    """By FLUSHALL, say. Guards against messages that are accepted into a queue which no other client finds."""
+async def test_refusal_of_a_queue_whose_keys_are_gone_but_not_its_functions(queue: Queue) -> None:
+    """FLUSHALL does that, for example. Guards against messages that are accepted into a queue which no other client
+    finds."""
     await queue.publish("g", 1)
     lease = await queue.get()
 
@@ -124,14 +125,14 @@ async def test_refusal_of_a_queue_that_was_removed_from_one_of_two_databases(que
     ],
     ids=repr,
 )
-async def test_refusal_of_options_of_postgres_that_cannot_be(queue: Queue, option: Any) -> None:
+async def test_refusal_of_impossible_options_of_postgres(queue: Queue, option: Any) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(option))):
         await queue.another(**option)
 
 
 @pytest.mark.backends("postgres", "redis", "redis-cluster")
-async def test_refusal_of_options_in_urls_that_cannot_be(queue: Queue) -> None:
-    """One typed error each, from transports and from migrations."""
+async def test_refusal_of_impossible_options_in_urls(queue: Queue) -> None:
+    """Each raises one typed error, from transports and from migrations."""
     url = queue.kit.url(queue.name)
     wrong = {"postgres": ["connect_timeout=x", "connect_timeout=nan", "connect_timeout=1e999"]}.get(
         queue.caps.backend,
@@ -203,8 +204,8 @@ async def test_refusal_of_a_database_that_redis_does_not_have(queue: Queue) -> N
 
 
 @pytest.mark.backends("redis", "redis-cluster")
-async def test_refusal_of_what_is_no_redis(queue: Queue) -> None:
-    """Some other server, which answers at once and in bytes of its own."""
+async def test_refusal_of_a_server_that_is_not_redis(queue: Queue) -> None:
+    """The port belongs to some other server, which answers at once, but not in Redis's protocol."""
 
     async def answer(reader: Any, writer: Any) -> None:
         await reader.read(10)
@@ -224,7 +225,7 @@ async def test_refusal_of_what_is_no_redis(queue: Queue) -> None:
 @pytest.mark.parametrize(
     "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/q.db", "sqlite:///q.db?no_such=1"]
 )
-async def test_refusal_of_sqlite_urls_that_are_no_file(queue: Queue, url: str) -> None:
+async def test_refusal_of_sqlite_urls_that_name_no_file(queue: Queue, url: str) -> None:
     with pytest.raises(ConfigurationError):
         await queue.another(url=url)
 
@@ -236,16 +237,16 @@ async def test_refusal_of_a_missing_file_makes_none(queue: Queue, folder: Path) 
     assert not (folder / "missing.db").exists()
     with contextlib.suppress(SchemaNotReady):
         await queue.another(url=f"sqlite:///{folder}/queue.db%3Fx")
-    assert [path.name for path in folder.iterdir() if "?" in path.name] == []  # noqa: ASYNC240 - nobody else waits here
+    assert [path.name for path in folder.iterdir() if "?" in path.name] == []  # noqa: ASYNC240 - no task waits here
 
 
 async def test_refusal_of_what_memory_cannot_keep_is_not_silent() -> None:
-    """A migration makes nothing for memory, so it must not take a choice and forget it."""
+    """A migration makes nothing for memory, so it must not accept a choice that has no effect."""
     with pytest.raises((UnsupportedByBackend, ConfigurationError)):
         fairlane.migrate.upgrade("memory://", queue="some_queue", head_start=0)
 
 
 @pytest.mark.parametrize("kind", [fairlane.InMemoryTransport, fairlane.AsyncInMemoryTransport])
-def test_refusal_of_something_that_is_no_store(kind: Any) -> None:
+def test_refusal_of_something_that_is_not_a_store(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="MemoryStore"):
         kind("memory://")

@@ -1,7 +1,7 @@
 """All promises at once: random operations on every backend and on a model, side by side.
 
-Guards against what nobody thought of: an order of publishes, claims with floors, stale and current leases, expiries,
-delays and duplicates after which a backend and the model differ. Hypothesis makes the shortest such example.
+Guards against cases without a test of their own: an order of publishes, claims with floors, stale and current leases,
+expiries, delays and duplicates after which a backend and the model differ. Hypothesis finds the shortest such example.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tests.harness.model import SECOND, Model
 pytestmark = pytest.mark.promise(1, 2, 3, 5, 6, 8, 9)
 
 BRIEF = 0.02
-"""A visibility or delay that is waited for."""
+"""A visibility or delay that the test waits for."""
 
 HELD = 3600 * SECOND
-"""What the model is told of any other one: its clock stands still."""
+"""What the model gets for any other visibility or delay: its clock stands still."""
 
 GROUPS = ["a", "A", "b:{}", "\N{PILE OF POO}"]
 DEDUP_IDS = ["x", "X"]
@@ -54,12 +54,12 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queues = Queues(self.kit, self.twin, self.folder)
-        self.leases: list[Lease] = []  # all that were ever given, stale ones included
+        self.leases: list[Lease] = []  # all leases that were ever given, also the stale ones
         self.caps = self.kit.caps
 
     @initialize(head_start=st.sampled_from([3600, "always", 0]))
     def make(self, head_start: Any) -> None:
-        """An hour lasts longer than any test, so that the order does not depend on how fast anything ran."""
+        """An hour lasts longer than any test, so the order does not depend on the speed of the machine."""
         self.queue = self.wait(self.queues.make(head_start=head_start if self.caps.head_start else None))
         self.model = Model(head_start)
 
@@ -70,7 +70,7 @@ class Machine(RuleBasedStateMachine):
         self.wait(self.queues.close())
 
     def some_lease(self, number: int) -> Lease:
-        """The newest ones more often: most of the older ones are stale."""
+        """Choose the newest ones more often, since most of the older ones are stale."""
         recent = self.leases[-6:] if number % 4 else self.leases
         return recent[number // 4 % len(recent)]
 
@@ -133,7 +133,7 @@ class Machine(RuleBasedStateMachine):
     # Giving back, with leases of any age
 
     def _try(self, lease: Lease, operation: Any) -> bool:
-        """Carry out an operation that must succeed exactly if the model says that the lease holds."""
+        """Carry out an operation, which must succeed if the model says that the lease holds, and fail otherwise."""
         if self.model.holds(lease.group_id, lease.token):
             if self.caps.extend_after_expiry or self.model.state(lease.group_id) != "ready":
                 self.wait(operation())
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        """What is claimable, to the end; a queue with nothing else in it must then be empty."""
+        """Claim and ack everything that is claimable. If there was nothing else in the queue, it must then be empty."""
         while (lease := self._claim(0)) is not None:
             self.wait(self.queue.ack(lease))
             self.model.ack(lease.group_id)

@@ -17,12 +17,13 @@ from tests.harness import LONG, SHORT, Queue, Queues, eventually
 pytestmark = [pytest.mark.promise(1, 3), pytest.mark.backends("postgres")]
 
 PATIENCE = 10.0
-"""Seconds after which something that must not wait counts as waiting."""
+"""If a call that must not wait takes more seconds than this, it counts as waiting."""
 
 
 @asynccontextmanager
 async def connected(queue: Queue) -> AsyncIterator[Any]:
-    """A connection of the application, with psycopg's own transactions; open ones are rolled back at the end."""
+    """A connection of the application, with psycopg's own transactions. Open transactions are rolled back at the
+    end."""
     import psycopg
 
     connection = await psycopg.AsyncConnection.connect(queue.kit.url(queue.name))
@@ -41,14 +42,14 @@ async def publish(connection: Any, queue: Queue, group_id: Any, event: Any, dedu
 
 
 async def in_time(awaitable: Any) -> Any:
-    """Nothing here may wait for somebody else's transaction."""
+    """Await a call that must not wait for another transaction."""
     return await asyncio.wait_for(awaitable, PATIENCE)
 
 
 @pytest.mark.parametrize("way", ["ack", "nack", "expiry"])
 async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_leased(queue: Queue, way: str) -> None:
-    """The lease acts on what was leased, not on "the head"; and what was leased comes back first, since it has been
-    seen before."""
+    """The lease acts on the message that was leased, not on the head. After a nack the leased message comes first
+    again, since it has been delivered before."""
     await queue.publish("g", "zero")
     zero = await queue.get()
     async with connected(queue) as slow:
@@ -78,9 +79,10 @@ async def test_transactions_a_smaller_seq_that_commits_while_a_larger_one_is_lea
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_transactions_nobody_waits_for_an_open_publisher(queue: Queue, end: Any) -> None:
-    """A publishes and stays open; B publishes, claims and acks in the same group, which then looks empty. Guards
-    against dropping the group under A's message, and against an ack or claim that waits for A."""
+async def test_transactions_no_call_waits_for_an_open_publisher(queue: Queue, end: Any) -> None:
+    """A publishes, and its transaction stays open. B publishes, claims and acks in the same group, which then looks
+    empty. Guards against a group that is dropped although A's message will need it, and against an ack or claim that
+    waits for A."""
     await queue.publish("g", "first")
     async with connected(queue) as slow:
         await publish(slow, queue, "g", "from A")
@@ -95,8 +97,8 @@ async def test_transactions_nobody_waits_for_an_open_publisher(queue: Queue, end
     assert await queue.leftovers() == {}, "a group that looks empty stayed for ever"
 
 
-async def test_transactions_a_group_that_looks_empty_hides_no_other(queue: Queue) -> None:
-    """Twenty of them stand first in line, all with open publishers."""
+async def test_transactions_a_group_that_looks_empty_hides_no_other_group(queue: Queue) -> None:
+    """Twenty such groups stand first in line, all with open publishers."""
     for n in range(20):
         await queue.publish(f"g{n}", "first")
     async with connected(queue) as slow:
@@ -121,8 +123,8 @@ async def test_transactions_an_uncommitted_publish_is_not_delivered(queue: Queue
 
 
 async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups_lose_nothing(queue: Queue) -> None:
-    """Transactions of up to 50 ms, a fifth of them rolled back, over few groups that workers keep empty: the classic
-    lost wake-up is a message whose group was dropped meanwhile."""
+    """Transactions of up to 50 ms, a fifth of them rolled back, publish into few groups that workers keep empty. Guards
+    against a message that is lost because its group was dropped meanwhile."""
     groups = [f"g{n}" for n in range(4)]
     committed: list[tuple[str, str]] = []
     drained: list[tuple[str, str]] = []
@@ -156,7 +158,7 @@ async def test_transactions_slow_and_rolled_back_publishers_over_draining_groups
     publishing = False
     await asyncio.wait_for(asyncio.gather(*workers), 20)
     assert sorted(drained) == sorted(committed), "a message was lost, or delivered twice"
-    for number in range(5):  # one publisher's transactions follow each other
+    for number in range(5):  # the transactions of one publisher follow each other
         for group in groups:
             mine = [int(event.split("-")[1]) for name, event in drained if name == group and event[0] == str(number)]
             assert mine == sorted(mine), "a group got out of order"
@@ -190,7 +192,7 @@ async def test_transactions_first_publishers_of_a_new_group_wait_for_each_other(
 
 
 async def waiting(queue: Queue) -> Any:
-    """Whether somebody waits for a lock in this queue, as the server says."""
+    """Return whether a session waits for a lock in this queue, according to the server."""
     async with connected(queue) as connection:
         cursor = await connection.execute(
             "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s",
@@ -200,7 +202,7 @@ async def waiting(queue: Queue) -> Any:
 
 
 async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and_can_be_repeated(queue: Queue) -> None:
-    """Declared: one of the two fails with 40P01, changes nothing, and succeeds when repeated."""
+    """As documented, one of the two fails with 40P01, changes nothing, and succeeds when it is repeated."""
     import psycopg
 
     async with connected(queue) as one, connected(queue) as two:
@@ -224,7 +226,7 @@ async def test_transactions_that_make_new_groups_in_opposite_orders_deadlock_and
 
 
 async def client(queue: Queue) -> Any:
-    """A connection as an application of this twin has it."""
+    """A connection as an application with this twin would use it."""
     connection = await queue.call(queue.kit.connection, queue.name, queue.twin)
     queue.owner.afterwards(connection.close)  # an open transaction would keep the queue from being removed
     return connection
@@ -242,7 +244,7 @@ async def test_transactions_operations_on_a_given_connection_join_its_transactio
     lease = await mine.get()
     assert lease.event == "kept"
     await mine.ack(lease)
-    await mine.call(connection.rollback)  # the claim and the ack never happened
+    await mine.call(connection.rollback)  # the claim and the ack were rolled back
     lease = await queue.get()
     assert (lease.event, lease.attempts) == ("kept", 1)
     await mine.close()
@@ -260,7 +262,7 @@ async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its
     mine = queues.over(queue.name, connection)
 
     async def within(work: Any) -> None:
-        """Do some of it in a transaction of its own, inside the one that is open."""
+        """Run the block in a nested transaction, inside the open one."""
         await queue.call(connection.execute, "savepoint here")
         try:
             await work()
@@ -283,7 +285,7 @@ async def test_transactions_go_on_after_a_lost_lease_that_had_a_savepoint_of_its
 
 
 async def test_transactions_times_do_not_stand_still_inside_one(queue: Queue, queues: Queues) -> None:
-    """Guards against now(), which is the time of the transaction's start."""
+    """Guards against `now()`, which returns the time of the transaction's start."""
     await queue.publish("g", 1)
     await queue.publish("h", 1)
     connection = await client(queue)
@@ -304,7 +306,7 @@ async def test_transactions_times_do_not_stand_still_inside_one(queue: Queue, qu
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
 async def test_transactions_of_a_stricter_isolation_level_are_refused(queue: Queue, queues: Queues, level: Any) -> None:
-    """There the second look of ack cannot see a message that was just committed, and would drop its group."""
+    """At such a level the second look of ack cannot see a message that was just committed, and would drop its group."""
     import psycopg
 
     await queue.publish("g", 1)
@@ -326,7 +328,7 @@ async def test_transactions_of_a_stricter_isolation_level_are_refused(queue: Que
 
 
 async def test_transactions_of_our_own_are_read_committed_whatever_the_default_is(queue: Queue) -> None:
-    """Guards against a default of the role or the database, under which all procedures but publish refuse to work."""
+    """Guards against a default of the role or the database with which all procedures except publish refuse to work."""
     url = queue.kit.url(queue.name)
     mark = "&" if "?" in url else "?"
     strict = await queue.another(url=f"{url}{mark}options=-c%20default_transaction_isolation%3Dserializable")
@@ -334,8 +336,9 @@ async def test_transactions_of_our_own_are_read_committed_whatever_the_default_i
     await strict.ack(await strict.get())
 
 
-async def test_transactions_a_group_that_only_an_open_publisher_kept_starts_afresh(queue: Queue) -> None:
-    """Its row could not be dropped, but it was empty: the next first publish fixes priority and place anew."""
+async def test_transactions_an_empty_group_kept_by_an_open_publisher_starts_again_as_new(queue: Queue) -> None:
+    """Its row could not be dropped, but the group was empty. So the next publish sets a new priority and a new
+    place."""
     await queue.publish("kept", "first", 0)
     async with connected(queue) as slow:
         await publish(slow, queue, "kept", "from A")

@@ -1,4 +1,4 @@
-"""What a URL says and a backend does not know is refused: nothing is silently left out."""
+"""A part of a URL that the backend does not know is refused: nothing is ignored silently."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("way", [connect, connect_async, upgrade])
 @pytest.mark.parametrize("backend", MANIFESTS)
 def test_an_option_that_a_backend_does_not_have_is_refused_in_a_url(backend: str, way: Any) -> None:
-    """`memory://?typo=1` was once the same queue as `memory://`; a misspelt timeout is the default without a word."""
+    """Guards against an ignored option: a misspelt timeout would silently mean the default."""
     with pytest.raises(ConfigurationError):
         way(f"{BASE[backend]}?busy_timout=1")
 
@@ -80,8 +80,8 @@ def test_an_option_that_a_backend_does_not_have_is_refused_as_a_keyword(backend:
 
 @pytest.mark.parametrize("way", [connect, connect_async, upgrade])
 @pytest.mark.parametrize("url", TOO_MUCH)
-def test_a_part_of_a_url_that_would_not_count_is_refused(url: str, way: Any) -> None:
-    """`memory://a` and `memory://b` look like two queues, and were one."""
+def test_a_part_of_a_url_that_would_be_ignored_is_refused(url: str, way: Any) -> None:
+    """Guards against an ignored part: `memory://a` and `memory://b` look like two queues, and would be one."""
     with pytest.raises(ConfigurationError):
         way(url)
 

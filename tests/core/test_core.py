@@ -88,7 +88,7 @@ def test_options_of_a_url_are_its_query() -> None:
     "authority", ["", "a", "a:1,[::1]:2,b", "[::1],[::2]:2", "u:p@[::1]:7000", "u:[p@a,b:1", "u:]p@a"]
 )
 def test_a_url_may_name_several_hosts_of_every_kind(authority: Any) -> None:
-    """Guards against `urllib`, of which newer versions take brackets only around the one host there is."""
+    """Guards against `urllib`: its newer versions accept brackets only if there is a single host."""
     parts = split_url(f"redis+cluster://{authority}/0?a=1#end")
     assert tuple(parts) == ("redis+cluster", authority, "/0", "a=1", "end")
     assert options_of(f"redis+cluster://{authority}?a=1") == {"a": "1"}
@@ -133,7 +133,7 @@ def test_an_environment_that_contradicts_itself_is_refused(env: Any) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_url_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_url_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STM_TRANSPORT_BACKEND", "nothing")
     assert resolve_url("memory://") == "memory://"
     monkeypatch.delenv("STM_TRANSPORT_BACKEND")
@@ -155,7 +155,7 @@ def test_names_of_queues(name: str) -> None:
     [(1, "1"), (1.0, "1"), ("0", "0"), (0.25, "0.25"), ("1e-6", "0.000001"), (86400, "86400"), ("always", "always")],
 )
 def test_a_head_start_is_kept_in_plain_decimals(given: Any, kept: Any) -> None:
-    """SQL, Lua and people read it."""
+    """SQL, Lua and people must be able to read it."""
     assert check_head_start(given) == kept
 
 
@@ -197,7 +197,7 @@ def test_a_statement_has_no_comments() -> None:
 
 
 def program() -> Any:
-    """Ask twice, wait in between, and survive an error."""
+    """Send two requests, wait in between, and survive an error."""
     first = yield "first"
     yield Sleep(0)
     try:
@@ -251,7 +251,7 @@ def nothing(request: Call) -> Rows:
 
 
 class StartingCore(ProcedureCore):
-    """A server that is not up at first."""
+    """The server is not up at first."""
 
     def __init__(self, failures: Any, revision: Any) -> None:
         super().__init__("orders")
@@ -310,7 +310,8 @@ def test_memory_stores_are_shared_by_name_unless_given() -> None:
 
 
 def test_a_memory_store_that_was_reset_is_as_a_new_one() -> None:
-    """Tests of an application share one: nothing of the test before may be seen, and no late lease may count."""
+    """Tests of an application share one store. A test must see nothing of the test before, and no old lease may
+    count."""
     store = MemoryStore.shared("unit_reset")
     with InMemoryTransport(queue="unit_reset") as queue:
         queue.publish("g", 1, 3, dedup_id="once")
@@ -346,7 +347,8 @@ def test_the_clock_of_a_memory_store_can_be_moved_forward_only() -> None:
 
 
 def test_memory_lines_do_not_grow_with_what_is_finished() -> None:
-    """Every claim, extend and nack leaves a stale entry; they must go before they outnumber the live ones by far."""
+    """Every claim, extend and nack leaves a stale entry. Stale entries must be removed before there are far more of
+    them than valid ones."""
     store = MemoryStore()
     with InMemoryTransport(store) as queue:
         for n in range(20):

@@ -42,7 +42,8 @@ def test_working_on_a_queue_that_is_there_loads_neither_alembic_nor_sqlalchemy()
 
 
 def test_importing_takes_at_most_150_ms_of_cpu() -> None:
-    """The least of several runs, less what Python itself takes: others on the machine make any one of them slow."""
+    """Takes the fastest of several runs, minus the time of Python itself. A single run may be slow because of other
+    programs."""
     run("import fairlane")  # compiles it
     bare = min(cpu_seconds("") for _ in range(5))
     assert min(cpu_seconds("import fairlane") for _ in range(5)) - bare < 0.15
@@ -90,7 +91,7 @@ command()
 
 
 def test_sqlite_and_the_command_line_run_without_what_windows_lacks(tmp_path: Path) -> None:
-    """`os.register_at_fork` was called when Fairlane was imported, so nothing of it could be used there."""
+    """Guards against a call of `os.register_at_fork` during the import: Windows does not have it."""
     done = subprocess.run(
         [sys.executable, "-c", AS_ON_WINDOWS, str(tmp_path / "q.db")],
         capture_output=True,

@@ -12,7 +12,7 @@ from fairlane.backends.base import LEAST, Limit, Limited, starting
 TIMED = [name for name, manifest in MANIFESTS.items() if any(each.name == "timeout" for each in manifest.options)]
 
 
-def test_a_call_ends_after_its_timeout_and_at_a_start_with_the_start() -> None:
+def test_a_call_ends_after_its_timeout_and_during_a_start_with_the_start() -> None:
     limit, now = Limit(30.0), time.monotonic()
     assert limit.deadline(now) == now + 30
     with limit.within(5.0):
@@ -28,7 +28,7 @@ def test_a_start_prolongs_no_call() -> None:
 
 
 def test_a_call_gets_a_second_even_when_the_start_is_over() -> None:
-    """Guards against errors that say "in time" of a server that had no time, as with `startup_timeout=0`."""
+    """Guards against an error that blames a server which had no time to answer, as with `startup_timeout=0`."""
     limit, now = Limit(30.0), time.monotonic()
     with limit.within(0.0):
         assert limit.deadline(now + 3) == now + 3 + LEAST
@@ -37,7 +37,7 @@ def test_a_call_gets_a_second_even_when_the_start_is_over() -> None:
 @pytest.mark.parametrize("twin", ["executor", "async_executor"])
 @pytest.mark.parametrize("name", TIMED)
 def test_every_backend_with_a_timeout_keeps_the_time_of_a_start(name: str, twin: str) -> None:
-    """Guards against an executor that is passed over in silence, since nobody gave it a limit."""
+    """Guards against an executor that is ignored silently because it has no limit."""
     manifest = MANIFESTS[name]
     executor = getattr(manifest.loaded(), twin).from_url(f"{manifest.schemes[0]}://host", "q", timeout=9.0)
     assert isinstance(executor, Limited)

@@ -1,4 +1,4 @@
-"""Passwords that were not escaped make URLs that no two libraries read alike: none of it may show."""
+"""Different libraries read URLs with unescaped passwords differently: no part of a password may be shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAYS: dict[str, Callable[[str], object]] = {
 
 
 def _causes(error: BaseException) -> list[str]:
-    """What a traceback would show beside the error."""
+    """Return what a traceback would show besides the error."""
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return [str(cause), *_causes(cause)] if cause else []
 
@@ -56,7 +56,7 @@ def test_a_password_that_was_not_escaped_is_one_typed_error_and_shown_nowhere(sc
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster", "postgresql", "rqlite"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("host", ["a..invalid", ".invalid", "a" * 64 + ".invalid"], ids=["gap", "dot", "long"])
-def test_a_host_that_cannot_be_is_one_typed_error(scheme: str, way: str, host: str) -> None:
+def test_an_impossible_host_is_one_typed_error(scheme: str, way: str, host: str) -> None:
     with pytest.raises(FairlaneError):
         WAYS[way](f"{scheme}://{host}:1/0")
 
@@ -76,6 +76,6 @@ def test_a_password_that_was_escaped_is_read_as_it_is_meant() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_half_a_character_in_a_url_of_libsql_is_one_typed_error(way: str) -> None:
-    """By itself: a refused connection is tried again there, so the table above would take minutes."""
+    """This is a separate test: libSQL tries a refused connection again, so the table above would take minutes."""
     with pytest.raises(ConfigurationError):
         WAYS[way]("libsql+http://user:\ud800@127.0.0.1:1")

@@ -100,7 +100,7 @@ class TestReading:
         ],
     )
     def test_what_breaks_the_rule_is_refused_with_the_name(self, name: str, values: Any) -> None:
-        """`True` is no number: it once meant one second."""
+        """Guards against `True` as a number: it would mean one second."""
         for value in values:
             with pytest.raises(ConfigurationError, match=f"^{name} must be"):
                 read_options("some", OPTIONS, "some://host", {name: value})

@@ -1,4 +1,5 @@
-"""The one way to try again: when, how often, after which errors, and what is said at the end."""
+"""The shared retry program: when it tries again, how often, after which errors, and which error it raises at the
+end."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PAUSES = Pauses(0.01, 0.04)
 
 
 class Server:
-    """Answers with what it was told, in order; afterwards with its last answer."""
+    """Gives the prepared answers in order, and then the last one again and again."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -36,7 +37,8 @@ def failure(*, uncertain: bool = False, seconds: float = 5.0, elsewhere: int = 0
 
 
 def steps(program: Any, answers: Any) -> Any:
-    """What a program yields if its requests are answered like this: seconds for a pause, else the request."""
+    """Return what a program yields if its requests get these answers: the seconds of each pause, otherwise the
+    request."""
     seen = []
     answers = iter(answers)
     step = next(program)
@@ -80,7 +82,7 @@ def test_without_time_there_is_one_try_and_its_error_is_raised_unchanged() -> No
     assert server.asked == 1
 
 
-def test_tries_end_with_the_time_and_the_last_one_is_at_that_moment() -> None:
+def test_tries_end_with_the_time_and_the_last_try_is_at_the_end() -> None:
     server = Server(BackendUnavailable("toy", "h", "away"))
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
@@ -111,8 +113,8 @@ def test_what_may_have_been_carried_out_is_sent_again_only_if_that_does_no_harm(
     assert "not known" in str(error)
 
 
-def test_one_doubt_is_not_forgotten_over_later_failures() -> None:
-    """First an answer is lost, then the server only refuses: the error must not say that nothing was changed."""
+def test_an_unknown_outcome_is_not_forgotten_after_later_failures() -> None:
+    """First an answer is lost, then the server refuses. The error must not say that nothing was changed."""
     seen, error = steps(delivered("p", repeatable=True, seconds=0), [failure()])
     assert (seen, "nothing was changed" in str(error)) == (["p"], True)
     answers = [failure(uncertain=True), *[failure(seconds=0.0)] * 2]
@@ -128,8 +130,8 @@ def test_other_servers_are_asked_at_once_and_then_after_a_pause() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [0, 2])
-def test_a_first_request_that_took_all_the_time_is_worth_another_one(elsewhere: int) -> None:
-    """Guards against a cluster of which one node hangs, and nobody asks the others."""
+def test_after_a_first_request_that_took_all_the_time_there_is_another_one(elsewhere: int) -> None:
+    """Guards against a cluster in which one node hangs and the others are never asked."""
     program: Program[str, str, str] = delivered("p", repeatable=True)
     step = next(program)
     time.sleep(0.05)

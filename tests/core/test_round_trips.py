@@ -1,4 +1,4 @@
-"""How many requests an operation makes: one, where the operations are stored in the database."""
+"""An operation makes one request where the operations are stored in the database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROGRAMS = {
 
 
 def requests_of(program: Any) -> Any:
-    """Drive a program as `run` does, and keep what it asks for."""
+    """Drive a program as `run` does, and keep its requests."""
     asked = []
     try:
         request = next(program)
@@ -50,7 +50,7 @@ def test_an_operation_is_exactly_one_call(name: str, operation: Any) -> None:
     core = MANIFESTS[name].loaded().core("some_queue")
     assert isinstance(core, ProcedureCore)
     operations = Operations(core, JsonCodec())
-    operations._ready = True  # the schema is asked for once per transport, below
+    operations._ready = True  # the schema is asked for once per transport: see below
     asked = requests_of(PROGRAMS[operation](operations))
     assert len(asked) == 1
     assert isinstance(asked[0], Call)

@@ -1,4 +1,4 @@
-"""Which exceptions a signal handler has raised."""
+"""Recognise the exceptions that a signal handler raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def raising(*_: object) -> None:
 
 
 def driver() -> None:
-    """Make errors of another kind out of it twice, with a cause and without one, as drivers do."""
+    """Turn it into other errors twice, with a cause and without one, as drivers do."""
     try:
         try:
             signal.raise_signal(signal.SIGALRM)
@@ -46,8 +46,8 @@ HANDLERS = (raising, Limit().method, Limit(), functools.partial(raising, 1), lam
 
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=["function", "method", "object", "partial", "a function below it"])
-def test_what_a_handler_raises_is_found_whatever_became_of_it(handler: Callable[..., Any]) -> None:
-    """Guards against time limits that are taken for errors of a connection."""
+def test_what_a_handler_raises_is_found_behind_other_errors(handler: Callable[..., Any]) -> None:
+    """Guards against a time limit that is mistaken for an error of a connection."""
     signal.signal(signal.SIGALRM, handler)
     with pytest.raises(RuntimeError) as caught:
         driver()
@@ -57,7 +57,7 @@ def test_what_a_handler_raises_is_found_whatever_became_of_it(handler: Callable[
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, raising])
-def test_an_error_of_the_connection_is_no_handlers(handler: Any) -> None:
+def test_an_error_of_the_connection_is_not_taken_for_a_handlers(handler: Any) -> None:
     signal.signal(signal.SIGALRM, handler)
     with pytest.raises(TimeoutError) as caught:
         raise TimeoutError("timed out")

@@ -1,4 +1,4 @@
-"""The two faces, the protocols and the documentation of the public names must not drift apart."""
+"""The two transport classes, the backends and the documentation of the public names must agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWIN_NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
 def surface(kind: Any) -> Any:
-    """Public methods and properties with their parameters and defaults."""
+    """Return public methods and properties with their parameters and defaults."""
     found: dict[str, Any] = {}
     for name in dir(kind):
         value = inspect.getattr_static(kind, name)
@@ -36,7 +36,7 @@ def surface(kind: Any) -> Any:
         if inspect.isfunction(function):
             parameters = inspect.signature(function).parameters.values()
             found[TWIN_NAMES.get(name, name)] = [(p.name, p.kind, p.default, p.annotation) for p in parameters][1:]
-            if name == "__init__":  # the drivers' clients are of two types
+            if name == "__init__":  # the clients of the two twins have different types
                 found[name][0] = found[name][0][:3]
     return found
 
@@ -132,7 +132,7 @@ def test_capabilities_declare_differences_of_promises_that_exist() -> None:
 
 
 def test_every_promise_has_a_test_in_the_contract_suite() -> None:
-    """The markers of the test modules, read as text: collecting them would need the servers."""
+    """The test reads the markers of the test modules as text: collecting the tests would need the servers."""
     import re
     from pathlib import Path
 

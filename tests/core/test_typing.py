@@ -1,4 +1,4 @@
-"""What type checkers make of programs that use Fairlane: they know the type of an event, and refuse wrong uses.
+"""Type checkers understand programs that use Fairlane: they know the type of an event, and refuse wrong uses.
 
 Each program is read once by mypy --strict and once by basedpyright. They must refuse the lines that end in `# refused`,
 and no others.
@@ -137,10 +137,11 @@ def on_those_of_the_other_twin() -> None:
 
 
 def of_each_backend() -> str:
-    """Every transport on a URL with its options, with one that is misspelt, and on no client at all."""
+    """Return a program that makes every transport: of a URL with its options, with a misspelt option, and of something
+    that is not a client."""
     lines = ["async def each() -> None:"]
     for name, manifest in MANIFESTS.items():
-        # those whose default is None are left out: None may stand for "not given" alone
+        # options with the default None are left out, since None may mean only "not given"
         given = [option for option in manifest.options if option.default is not None]
         options = "".join(f", {option.name}={option.default!r}" for option in given)
         for kind, wait in zip(manifest.transports(), ("", "await "), strict=True):
@@ -156,7 +157,7 @@ def of_each_backend() -> str:
 
 
 def mypy(program: Path) -> dict[int, str]:
-    """What mypy refuses, by line."""
+    """Return what mypy refuses, by line."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(program)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=170)
     assert done.stderr == ""
@@ -165,7 +166,7 @@ def mypy(program: Path) -> dict[int, str]:
 
 
 def basedpyright(program: Path) -> dict[int, str]:
-    """What basedpyright refuses, by line; its rules are pyright's own strict ones."""
+    """Return what basedpyright refuses, by line; its rules are pyright's strict ones."""
     (program.parent / "pyrightconfig.json").write_text(
         json.dumps({"typeCheckingMode": "strict", "reportMissingTypeStubs": False, "reportUnusedFunction": False})
     )
@@ -197,7 +198,7 @@ def test_type_checkers_refuse_wrong_uses_and_no_others(
 
 
 def test_every_transport_is_in_the_programs() -> None:
-    """Guards against a backend that nobody checks."""
+    """Guards against a backend that this test does not check."""
     programs = "".join(PROGRAMS.values())
     kinds = [name for name in fairlane.__all__ if name.endswith("Transport")]
     assert [name for name in kinds if f"fairlane.{name}" not in programs] == []

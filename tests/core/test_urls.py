@@ -1,4 +1,4 @@
-"""The one parser of backend URLs: what it reads, and that its messages hold nothing secret."""
+"""The parser of all backend URLs: what it reads, and that its messages contain nothing secret."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_user_and_password(login: Any, user: Any, password: Any) -> None:
     ],
 )
 def test_hosts(text: str, host: Any, shown: Any) -> None:
-    """Guards against `urllib`, of which newer versions take brackets only around the one host there is."""
+    """Guards against `urllib`: its newer versions accept brackets only if there is a single host."""
     for url in (read(f"x://{text}"), read(f"x://u:p[@{text},other:1")):
         assert url.hosts[0] == host
         assert url.hosts[0].at(9) == shown

@@ -1,4 +1,4 @@
-"""The demo as people run it, on every backend, and what becomes of it when something goes wrong."""
+"""The demo as people run it, on every backend, and what it does when something goes wrong."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Nobody:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files; the demo must leave it empty, and no process of its own behind."""
+    """The folder for temporary files. The demo must leave it empty, and must leave no process behind."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -50,12 +50,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def children(pid: int) -> list[int]:
-    """The demo's workers among a process's children."""
+    """Return the demo's workers among the children of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (path / "cmdline").read_text(errors="replace")  # others' arguments need not be UTF-8
+            command = (path / "cmdline").read_text(errors="replace")  # arguments of other processes may not be UTF-8
         except OSError:
             continue
         if parent == pid and "fairlane.demo.worker" in command:
@@ -98,7 +98,7 @@ def test_every_backend(arm: tuple[Kit, str], temporary: Path, tmp_path: Path) ->
 
 @pytest.mark.backends("sqs")
 @pytest.mark.twins("sync")
-def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], temporary: Path, tmp_path: Path) -> None:
+def test_what_a_backend_does_not_tell_is_not_invented(arm: tuple[Kit, str], temporary: Path, tmp_path: Path) -> None:
     kit, _ = arm
     kit.folder = tmp_path
     done = fairlane("demo", "--url", kit.url("none"), "--events", 100, timeout=150).ok()
@@ -109,8 +109,8 @@ def test_what_a_backend_does_not_tell_is_not_made_up(arm: tuple[Kit, str], tempo
     assert done.out.count("holds  ") == len(PROOFS)
 
 
-def test_the_group_of_the_last_message_may_go_a_moment_after_it() -> None:
-    """Guards against a look between two steps of the last ack, which some backends make in several."""
+def test_the_group_of_the_last_message_may_be_removed_a_moment_later() -> None:
+    """Some backends carry out an ack in several steps. Guards against a look between two steps of the last ack."""
     looks = [QueueStatus("q", 1, 1, 0, 0, 1, 1.0), QueueStatus("q", 1, 1, 0, 0, 0, None), EMPTY]
     capabilities = MANIFESTS["mongo"].capabilities
     queue: Any = SimpleNamespace(inspect=SimpleNamespace(queue=lambda: looks.pop(0)), capabilities=capabilities)
@@ -230,4 +230,4 @@ def test_a_job_holds_the_url_where_no_other_user_can_read_it() -> None:
     job = Job("postgresql://u:geheim@h/x", "q", "worker-1", 2.5, "/x", 3, ("a",))
     assert json.loads(encode(job))["url"] == job.url
     source = Path(__file__).resolve().parents[2] / "src/fairlane/demo/crew.py"
-    assert '"-m", "fairlane.demo.worker"]' in source.read_text()  # nothing of the job is an argument
+    assert '"-m", "fairlane.demo.worker"]' in source.read_text()  # no part of the job is an argument

@@ -1,4 +1,5 @@
-"""What the documents show is run: `test_pages` for the pages, the other modules for links, diagrams and the convention.
+"""Tests that run what the documents show: `test_pages` runs the pages; other modules check links, diagrams and the
+convention.
 
 CONTRIBUTING.md ("Write documents") has the convention.
 """

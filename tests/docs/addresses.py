@@ -1,4 +1,4 @@
-"""The addresses that documents show, and which test server stands behind each."""
+"""The addresses that documents show, and the test server for each."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SHOWN: Mapping[str, Shown] = {
     "rqlite": Shown("rqlite", ("rqlite", "http"), ("localhost",), 4001),
     "sqs": Shown("elasticmq", ("http",), ("localhost",), 9324),
 }
-"""By the name that a page gives after `needs:`."""
+"""The servers by the name that a page gives after `needs:`."""
 
 
 class Addresses:
-    """Puts the real addresses into what a page says, and the shown ones into what comes out."""
+    """Puts the real addresses into the code of a page, and the shown addresses into its output."""
 
     def __init__(self, real: Mapping[str, str]) -> None:
         self._real = {SHOWN[name].pattern(): address for name, address in real.items()}

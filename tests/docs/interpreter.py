@@ -1,7 +1,7 @@
-"""Runs the Python blocks of a page that share a namespace. Started by `running.Interpreter`, alone in a process.
+"""Runs the Python blocks of a page that share a namespace. `running.Interpreter` starts it in a separate process.
 
 A request is a line of JSON on the standard input: the code, the page it is from, the line it begins at, the file for
-what it prints. The answer is a line on the standard output: whether the code came to its end.
+what it prints. The answer is a line on the standard output: whether the code ran to its end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     requests = os.fdopen(os.dup(0))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    program = types.ModuleType("__main__")  # dataclasses and the like look for the names of a class there
+    program = types.ModuleType("__main__")  # dataclasses and similar libraries look for the names of a class there
     sys.modules["__main__"] = program
     sys.path[0] = ""
     for line in requests:
@@ -35,7 +35,7 @@ def main() -> None:
 
 def perform(request: dict[str, str], program: types.ModuleType) -> bool:
     try:
-        # as many empty lines before it as in the page, so that a traceback names the page's lines
+        # as many empty lines before it as there are lines in the page, so that a traceback names the page's lines
         code = compile("\n" * (int(request["line"]) - 1) + request["code"], request["page"], "exec")
         exec(code, program.__dict__)
     except SystemExit as leaving:

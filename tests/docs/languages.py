@@ -1,4 +1,4 @@
-"""Blocks that are not run, but must be what they say they are."""
+"""Blocks that are not run, but must be valid in their language."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 
 def ini(text: str) -> None:
-    """Raise if a text is not what systemd, pip and others read."""
+    """Raise if a text is not in the format that systemd, pip and others read."""
     configparser.ConfigParser().read_string(text)
 
 
 CHECKED: Mapping[str, Callable[[str], object]] = {"toml": tomllib.loads, "json": json.loads, "ini": ini}
-"""A function for each language that raises if a text is not of it."""
+"""A function for each language, which raises if a text is not valid in it."""
 
 NOT_RUN = frozenset({"text", "mermaid"})

@@ -1,4 +1,4 @@
-"""Compare what a block shows with what came out."""
+"""Compare the output that a block shows with the real one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ANYTHING = "…"
 def differs(shown: str, real: str) -> str | None:
     """Return how an output differs from the one that is shown, None if it does not.
 
-    `…` in a line stands for anything in it, a line that is only `…` for any lines. Blanks at the end of a line and
+    `…` in a line stands for any text in it, a line that is only `…` for any lines. Blanks at the end of a line and
     empty lines at the end of an output do not count.
     """
     wanted, found = _lines(shown), _lines(real)

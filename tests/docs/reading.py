@@ -20,7 +20,7 @@ OTHER_DIRECTIVES = frozenset({"rendered", "toctree"})
 
 
 class BadPage(Exception):
-    """A page does not keep to the convention; the message begins with the place."""
+    """A page does not follow the convention; the message begins with the place."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read(path: Path) -> Page:
     """Read a page.
 
     Raises:
-        BadPage: something is in it that no test could run.
+        BadPage: it has something that no test can run.
     """
     page = Page(path, [])
     text = path.read_text()

@@ -1,4 +1,4 @@
-"""Run the blocks of a page, in order, in a folder of its own."""
+"""Run the blocks of a page, in order, in a new folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.docs.outputs import differs
 from tests.docs.reading import BadPage, Block, Page
 
 SECONDS = 120
-"""For which a block may run."""
+"""The seconds for which a block may run."""
 
 SESSION = """
 [ ! -e "$1" ] || . "$1"
@@ -29,7 +29,7 @@ code=$?
 { export -p; printf 'cd -- %q\\n' "$PWD"; } >"$1"
 exit "$code"
 """
-"""Runs a command where the one before has left off, and writes down where the next one begins."""
+"""Runs a command in the folder and environment that the previous one left, and writes down those for the next one."""
 
 
 class Interpreter:
@@ -47,7 +47,7 @@ class Interpreter:
         )
 
     def perform(self, code: str, page: Page, line: int, output: Path) -> bool:
-        """Run a block, which prints into a file; whether it came to its end."""
+        """Run a block, which prints into a file. Return whether it ran to its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"code": code, "page": str(page.path), "line": line, "output": str(output)}
@@ -56,7 +56,7 @@ class Interpreter:
         return self._process.stdout.readline() == "true\n"
 
     def close(self) -> None:
-        """End it. What it has left open ends as it does at the end of a program, unless it takes too long."""
+        """End it. What the blocks have left open is closed as at the end of a program, unless that takes too long."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -65,7 +65,7 @@ class Interpreter:
 
 
 class Run:
-    """One page while it is run. `folder` is the page's; beside it is what the runner needs."""
+    """One page while it is run. `folder` belongs to the page; the runner keeps its own files beside it."""
 
     def __init__(self, page: Page, place: Path, addresses: Addresses, env: dict[str, str]) -> None:
         self._page = page
@@ -84,7 +84,7 @@ class Run:
         """Run every block.
 
         Raises:
-            BadPage: one of them fails, or shows what is not so.
+            BadPage: one of them fails, or shows another output.
         """
         try:
             for block in self._page.blocks:
@@ -130,7 +130,8 @@ class Run:
             raise BadPage(f"{self._page.at(block.line)}: this program fails:\n{self._printed}")
 
     def _new_output(self) -> Path:
-        """A file for each command: what one leaves running in the background must not print into the next one's."""
+        """Return a new file for each command: what runs on in the background must not print into the file of the next
+        command."""
         self._outputs += 1
         path = self._place / f"printed-{self._outputs}"
         path.touch()
@@ -175,7 +176,7 @@ class Run:
 
 
 def commands(page: Page, block: Block) -> Iterator[tuple[int, str, str]]:
-    """The commands of a session: the line of each, the command itself, and the output that is shown below it."""
+    """Return the commands of a session: the line of each, the command itself, and the output that is shown below it."""
     lines = block.text.splitlines()
     if not lines or not lines[0].startswith("$ "):
         raise BadPage(f"{page.at(block.line)}: a session begins with a command: `$ …`")
@@ -204,7 +205,7 @@ def write_programs(folder: Path, programs: dict[str, tuple[Path, dict[str, str],
 
 
 def end_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """End what a process has started and left behind; it leads a group of its own."""
+    """End the processes that this process has started and left; it is the leader of their process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""The servers of a page, each started for it alone, and the programs that talk to them."""
+"""The servers of a page, each started for this page only, and the programs that talk to them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.servers import install as packages
 from tests.servers.postgres import find_bin
 
 DATABASE, DBA = "app", "dba"
-"""What documents call the database on Postgres, and the role of the person who looks after it."""
+"""The name of the database on Postgres in the documents, and the role of its DBA."""
 
 Programs = dict[str, tuple[Path, dict[str, str], list[str]]]
 
 
 @contextlib.contextmanager
 def servers(page: Page, place: Path) -> Iterator[tuple[Addresses, dict[str, str]]]:
-    """Start what a page needs; how its addresses are to be read, and the environment for its programs."""
+    """Start what a page needs. Return how to read its addresses, and the environment for its programs."""
     python = Path(sys.executable)
     programs: Programs = {
         "python": (python, {}, []),
-        # from a checkout, as documents say, wherever the page's folder is
+        # from a checkout, as the documents say, although the page runs in another folder
         "alembic": (python, {}, ["-m", "alembic", "-c", str(CHECKOUT / "alembic.ini")]),
     }
     if sqlite3 := find_tool("sqlite3"):
@@ -62,7 +62,7 @@ def _start(name: str, arguments: list[str], stack: contextlib.ExitStack) -> Serv
 
 
 def _prepare_postgres(server: Server) -> dict[str, str]:
-    """Make the database and its DBA, and let everybody in without a password, as documents show none."""
+    """Make the database and its DBA. Everybody may log in without a password, since the documents show none."""
     hba = server.folder / "data" / "pg_hba.conf"
     hba.write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
     with psycopg.connect(server.url, autocommit=True) as admin:
@@ -88,7 +88,7 @@ def _postgres_programs() -> Programs:
 
 
 def _redis_programs(server: Server) -> Programs:
-    """The server's own program too, for pages that start another one; without a port it talks to nobody's."""
+    """Return redis-cli with this server's port, and the server program, for pages that start another server."""
     folder = server.program.path.parent
     client = next(path for name in ("redis-cli", "valkey-cli") if (path := folder / name).exists())
     env = dict(server.program.env)

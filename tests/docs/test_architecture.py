@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md keeps its word."""
+"""What ARCHITECTURE.md says agrees with the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = (CHECKOUT / "ARCHITECTURE.md").read_text()
 
 
 def test_the_picture_of_the_layers_is_the_contract_of_imports() -> None:
-    """Guards against a picture that the code has left behind."""
+    """Guards against a picture that is out of date."""
     tools = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]
     layers = next(found["layers"] for found in tools["importlinter"]["contracts"] if found["type"] == "layers")
     backends = {f"backends.{path.parent.name}" for path in (CHECKOUT / "src/fairlane/backends").glob("*/target.py")}

@@ -1,4 +1,4 @@
-"""What runs the documents finds what is not so in them."""
+"""The runner of the documents finds what is wrong in them."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD.keys())
-def test_a_page_that_keeps_to_the_convention_passes(text: str, tmp_path: Path) -> None:
+def test_a_page_that_follows_the_convention_passes(text: str, tmp_path: Path) -> None:
     run(text, tmp_path)
 
 
 @pytest.mark.parametrize(("text", "says"), BAD.values(), ids=BAD.keys())
-def test_a_page_that_shows_what_is_not_so_fails(text: str, says: str, tmp_path: Path) -> None:
-    """Guards against a check that passes everything."""
+def test_a_page_that_shows_something_wrong_fails(text: str, says: str, tmp_path: Path) -> None:
+    """Guards against a check that accepts everything."""
     with pytest.raises(BadPage) as bad:
         run(text, tmp_path)
     assert says in str(bad.value)
 
 
-def test_servers_are_called_as_documents_call_them(tmp_path: Path) -> None:
+def test_servers_are_reached_at_the_addresses_in_the_documents(tmp_path: Path) -> None:
     text = "'''console\n$ echo postgresql://dba@db/app redis://localhost:6379/0 http://localhost:80 db\n{}\n'''\n"
     real = {"postgres": "127.0.0.1:1", "redis": "127.0.0.1:2"}
     run(text.format("postgresql://dba@db/app redis://localhost:6379/0 http://localhost:80 db"), tmp_path, real)

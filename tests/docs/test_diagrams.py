@@ -1,4 +1,4 @@
-"""The Mermaid diagrams of the documents are ones that a browser can draw."""
+"""A browser can draw the Mermaid diagrams of the documents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_diagram_can_be_drawn(parser: Program, page: Page, block: Block) -> No
         pytest.fail(f"{page.at(block.line)}: {found}", pytrace=False)
 
 
-def test_a_diagram_that_is_none_is_found(parser: Program) -> None:
-    """Guards against a parser that takes everything."""
+def test_a_text_that_is_not_a_diagram_is_refused(parser: Program) -> None:
+    """Guards against a parser that accepts everything."""
     assert complaint(parser, "stateDiagram-v2\n    [*] --> ready: publish\n") is None
     assert complaint(parser, "stateDiagram-v2\n    ready -- claimed\n") is not None

@@ -1,4 +1,5 @@
-"""The links of the documents lead somewhere. Between pages of `docs/` the build checks them, too, sections included."""
+"""The links of the documents lead to existing files and sections. Between pages of `docs/` the build checks them
+too."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FILES = sorted({*(CHECKOUT / name for name in TOP), *pages()})
 
 
 def links(path: Path) -> list[str]:
-    """Where a page links to, other sites left out."""
+    """Return the links of a page, without those to other sites."""
     found = []
     for token in MarkdownIt("commonmark").parse(path.read_text()):
         for inline in token.children or ():
@@ -29,7 +30,7 @@ def links(path: Path) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The sections of a page, named as GitHub and MyST name them."""
+    """Return the sections of a page, with the names that GitHub and MyST give them."""
     tokens = MarkdownIt("commonmark").parse(path.read_text())
     headings = [after.content for token, after in itertools.pairwise(tokens) if token.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,6 +1,6 @@
-"""README.md and docs/concepts.md keep their word: tables are rendered from the code, and the demo prints what is shown.
+"""README.md and docs/concepts.md agree with the code: tables are rendered from it, and the demo prints what is shown.
 
-FAIRLANE_UPDATE_GOLDEN=1 pytest tests/docs/test_readme.py     renders the tables anew
+FAIRLANE_UPDATE_GOLDEN=1 pytest tests/docs/test_readme.py writes the tables again
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ README = CHECKOUT / "README.md"
     [("README.md", "backends", backends_in_short), ("docs/concepts.md", "promises", promises_in_short)],
 )
 def test_a_table_says_what_the_code_says(page: str, mark: str, render: Callable[[], str]) -> None:
-    """Guards against a promise that a backend has stopped to keep, or a backend that is missing."""
+    """Guards against a table with a promise that a backend no longer keeps, or without one of the backends."""
     path = CHECKOUT / page
     marked = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", re.DOTALL)
     text = path.read_text()
@@ -39,7 +39,7 @@ def test_a_table_says_what_the_code_says(page: str, mark: str, render: Callable[
 
 
 def session(command: str) -> str:
-    """The output of a command that the README shows as a picture of a session."""
+    """Return the output that the README shows for a command."""
     found = re.search(rf"^```text\n\$ {command}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     assert found is not None, command
     return found[1]
@@ -62,7 +62,7 @@ def test_every_extra_and_every_transport_operation_is_named() -> None:
         assert callable(getattr(fairlane.Transport, operation))
 
 
-def test_every_command_shown_is_one() -> None:
+def test_every_command_shown_exists() -> None:
     pages = [README, *(CHECKOUT / "docs").rglob("*.md")]
     shown = {word for page in pages for word in re.findall(r"(?:^\$? ?|`)fairlane ([a-z]+)", page.read_text(), re.M)}
     listed = set(

@@ -1,4 +1,4 @@
-"""What the build puts into the pages of the backends is all there is, and what a migration or a client really uses."""
+"""The build puts every template into the backends' pages, in the form that a migration or a client really uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.commands import CHECKOUT
 
 SQL = ("postgres", "sqlite", "libsql", "rqlite")
 INCLUDED = re.compile(r"macros\.|/views/|/superseded/|\.down\.|recorded\.|removed\.|mended\.|damaged\.|/roles\.")
-"""Files that are not shown by themselves: parts of others, old ones, and what a migration does for itself."""
+"""Files that are not shown separately: parts of others, old ones, and internal steps of a migration."""
 
 
 def shown(backend: str) -> str:
@@ -25,7 +25,7 @@ def shown(backend: str) -> str:
 
 @pytest.mark.parametrize("backend", MANIFESTS)
 def test_each_backend_has_a_page_with_the_rendered_parts(backend: str) -> None:
-    """Guards against a part that is pasted by hand, and so gets old."""
+    """Guards against a part that is pasted by hand and gets out of date."""
     text = (CHECKOUT / "docs" / "backends" / f"{backend}.md").read_text()
     wanted = {f"promises {backend}", f"options {backend}"}
     if backend in (*SQL, "redis"):
@@ -46,7 +46,7 @@ def test_every_file_of_a_dialect_is_shown(dialect: str) -> None:
 
 
 def test_the_functions_of_redis_are_shown_as_they_are_loaded() -> None:
-    """Guards against parts that look different by themselves than in the library."""
+    """Guards against parts that look different alone than in the library."""
     library = render("lua/library.lua.j2", queue="fairlane", revision="0001")
     blocks = re.findall(r"```lua\n(.*?)\n```", shown("redis"), re.DOTALL)
     assert len(blocks) == len(list((bundle_root() / "lua").glob("*.j2"))) - 1

@@ -1,4 +1,4 @@
-"""What the tests of several folders share: queues on every backend behind one async face, and how to wait.
+"""What the tests of several folders share: queues on every backend behind one async interface, and functions to wait.
 
 A test takes the fixture `queue` (or `queues`, to make several) and runs once for each backend and twin:
 
@@ -7,8 +7,8 @@ A test takes the fixture `queue` (or `queues`, to make several) and runs once fo
         lease = await queue.claim("w", 30)
 
 `queue.expired(lease)` waits until the lease has run out by the server's clock, and `eventually(condition)` until a
-condition holds. Prefer them to `sleep`. A test that sleeps all the same says what for: a real delay must pass, or
-somebody gets the time to do what the test proves is not done.
+condition holds. Prefer them to `sleep`. A test that sleeps says why: a real delay must pass, or something that must not
+happen gets the time to happen.
 """
 
 from tests.harness.kits import KITS
@@ -18,7 +18,7 @@ from tests.harness.queues import Queue, Queues
 from tests.harness.waiting import eventually
 
 LONG = 60.0
-"""A visibility that no test outlives."""
+"""A visibility that is longer than any test."""
 
 SHORT = 0.1
 """A visibility that a test waits for with `queue.expired`."""

@@ -1,4 +1,4 @@
-"""All calls of a transport, for what must hold for each of them."""
+"""All calls of a transport, for tests of promises that hold for every call."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from fairlane import Lease
 from tests.harness import LONG, Queue
 
 NAMES = ("publish", "claim", "ack", "nack", "extend", "look")
-"""Those that there are on every backend."""
+"""The calls that every backend has."""
 
 
 def every_call(queue: Queue, lease: Lease) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """Each call of the contract by its name, those with a lease with this one, and looks at the queue."""
+    """Return each call of the contract by its name. Calls that need a lease use this one. Calls that look at the queue
+    are included."""
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "publish": lambda: queue.publish("g", 1),
         "claim": lambda: queue.claim("w", LONG),

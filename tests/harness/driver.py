@@ -1,7 +1,7 @@
-"""Use a queue from a process of its own, whose clock may be wrong: `python -m tests.harness.driver TWIN URL QUEUE`.
+"""Use a queue from a separate process, whose clock may be wrong: `python -m tests.harness.driver TWIN URL QUEUE`.
 
 Reads one JSON call per line, `["claim", "worker", 30]`, and answers each with one line: a result, or an error's name.
-Leases are lists; `FAIRLANE_TEST_CLOCK_SHIFT` seconds are added to whatever Python can ask for the time of day.
+Leases are lists. `FAIRLANE_TEST_CLOCK_SHIFT` seconds are added to every time of day that Python can read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHIFT = float(os.environ.get("FAIRLANE_TEST_CLOCK_SHIFT", "0"))
 
 
 def shift_clock() -> None:
-    """Must run before anything else is imported that may keep a reference to a clock."""
+    """Shift the clocks. Must run before any module is imported that may keep a reference to a clock."""
     real_time, real_time_ns, real_datetime = time.time, time.time_ns, datetime.datetime
 
     class ShiftedDatetime(datetime.datetime):
@@ -58,7 +58,7 @@ def main() -> None:
 
     def plain(value: Any) -> Any:
         if isinstance(value, fairlane.Lease):
-            # not `datetime.datetime`: a shifted clock has put its own class in that place
+            # not `datetime.datetime`: a shifted clock has replaced that class
             return [
                 item.timestamp() if isinstance(item, datetime.date) else item  # type: ignore[attr-defined]
                 for item in dataclasses.astuple(value)

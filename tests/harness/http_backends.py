@@ -1,4 +1,4 @@
-"""What the tests of the backends that go over HTTP have in common: TLS, threads, event loops, sockets."""
+"""What the tests of backends that use HTTP share: TLS, threads, event loops, sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPENSSL = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -n
 
 
 def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that only those trust who are told to, and its key."""
+    """Make a certificate for 127.0.0.1 that is trusted only by clients that are configured so, and its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run([*OPENSSL.split(), *files], check=True, capture_output=True)
@@ -36,7 +36,7 @@ async def opened(twin: str, url: str, **options: Any) -> Any:
 
 
 def open_files() -> int:
-    """How many files and sockets this process has open."""
+    """Return how many files and sockets this process has open."""
     folder = Path("/proc/self/fd")
     if not folder.is_dir():
         pytest.skip("this system does not tell which files are open")
@@ -45,7 +45,7 @@ def open_files() -> int:
 
 
 def assert_moves_to_the_loop_it_is_used_in(url: str, queue: str) -> None:
-    """Connections belong to an event loop; a transport outlives it."""
+    """Connections belong to an event loop, but a transport may be used longer than one loop."""
     fairlane.migrate.upgrade(url, queue=queue)
     transport = asyncio.run(fairlane.connect_async(url, queue))
     for number in range(3):
@@ -59,7 +59,7 @@ def assert_moves_to_the_loop_it_is_used_in(url: str, queue: str) -> None:
 async def assert_neither_proxies_nor_netrc_come_between(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    """What the environment says to HTTP clients in general is not meant for a database."""
+    """The environment's settings for HTTP clients are not meant for a database."""
     netrc = folder / "netrc"
     netrc.write_text("machine 127.0.0.1 login nobody password wrong")
     netrc.chmod(0o600)
@@ -72,7 +72,7 @@ async def assert_neither_proxies_nor_netrc_come_between(
 
 
 def assert_threads_share_a_transport(url: str, queue: str) -> None:
-    """Sixteen publish, then claim until nothing is left: every message goes to one of them, in order."""
+    """Sixteen threads publish, then claim until nothing is left: every message goes to one of them, in order."""
     fairlane.migrate.upgrade(url, queue=queue)
     seen: dict[str, list[int]] = {f"g{n}": [] for n in range(8)}
     guard = threading.Lock()

@@ -7,6 +7,6 @@ from fairlane.model import T
 
 
 def held(lease: Lease[T] | None) -> Lease[T]:
-    """The lease of a claim that must find a message."""
+    """Return the lease of a claim that must find a message."""
     assert lease is not None, "a claim found nothing although a message was deliverable"
     return lease

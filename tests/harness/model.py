@@ -1,7 +1,7 @@
 """The contract as a model that is obviously correct: lists and counters, slow, without a server.
 
-Its clock stands still until somebody moves it. So where a test only has leases and delays that outlast it, or were
-waited for (`expire`), what is claimable, and in which order, never depends on how fast anything ran.
+Its clock stands still until a test moves it. All leases and delays of a test are either longer than the test, or the
+test waits for them (`expire`). Then the speed of the machine never decides what is claimable, and in which order.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Message:
 class Group:
     priority: int
     place: tuple[int, int, int]
-    """With the head start `always` those never served come first, by seq; the others by time, and then by the order of
-    the events that gave them their places."""
+    """With the head start `always` groups that were never served come first, by seq. The others follow by time, and
+    then by the order of the events that gave them their places."""
     messages: list[Message] = field(default_factory=list)
     token: str | None = None
     attempts: int = 0
 
 
 class Model:
-    """What one queue must do."""
+    """A model of one queue: what the queue must do."""
 
     def __init__(self, head_start: float | str, now: int = 0) -> None:
         self.now = now
@@ -43,10 +43,10 @@ class Model:
         self._dedup: dict[str, int] = {}
         self._events = itertools.count(1)
 
-    # what was done, to be told after the queue did it
+    # what was done; called after the queue did it
 
     def publish(self, seq: int, group_id: str, event: Any, priority: int, dedup_id: str | None) -> int:
-        """Publish what would get the number `seq`; returns the number that the caller must have got."""
+        """Publish a message that would get the number `seq`. Return the number that the caller must have got."""
         if dedup_id is not None and dedup_id in self._dedup:
             return self._dedup[dedup_id]
         self.last_seq = seq
@@ -59,7 +59,7 @@ class Model:
         return seq
 
     def claim(self, group_id: str, token: str, visibility: int) -> Message:
-        """Lease a group of the line; returns the message that the caller must have got."""
+        """Lease a group of the line. Return the message that the caller must have got."""
         group = self.groups[group_id]
         group.token, group.place = token, self._place(visibility)
         group.attempts += 1
@@ -88,14 +88,14 @@ class Model:
     def _place(self, later: int = 0) -> tuple[int, int, int]:
         return (1, self.now + later, next(self._events))
 
-    # what there must be
+    # what must be there
 
     def order(self) -> list[str]:
-        """All groups, in the order of their places."""
+        """Return all groups, in the order of their places."""
         return sorted(self.groups, key=lambda group_id: self.groups[group_id].place)
 
     def line(self, floor: int = 0) -> list[str]:
-        """The claimable groups, first the one that the next claim must give."""
+        """Return the claimable groups, first the one that the next claim must return."""
         return [name for name in self.order() if self.groups[name].priority >= floor and self.state(name) == "ready"]
 
     def state(self, group_id: str) -> str:
@@ -105,14 +105,14 @@ class Model:
         return "parked" if group.token is None else "in_flight"
 
     def states(self) -> list[int]:
-        """How many groups there are, and how many of them are ready, in flight and parked."""
+        """Return how many groups there are, and how many of them are ready, in flight and parked."""
         found = [self.state(group_id) for group_id in self.groups]
         return [len(found), *(found.count(state) for state in ("ready", "in_flight", "parked"))]
 
     def messages(self) -> int:
-        """How many messages there are."""
+        """Return how many messages there are."""
         return sum(len(group.messages) for group in self.groups.values())
 
     def holds(self, group_id: str, token: str) -> bool:
-        """Whether a token may act on its group."""
+        """Return whether a token may act on its group."""
         return group_id in self.groups and self.groups[group_id].token == token

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class OtherProcess:
-    """A worker in a process of its own, with its own clock and time zone; see `driver.py`."""
+    """A worker in a separate process, with its own clock and time zone; see `driver.py`."""
 
     def __init__(self, queue: Queue, *, shift: float = 0.0, **environment: str) -> None:
         self._arguments = (queue.twin, queue.kit.url(queue.name), queue.name)
@@ -46,7 +46,7 @@ class OtherProcess:
         return line.decode().strip()
 
     async def call(self, operation: str, *arguments: Any) -> Any:
-        """Call an operation there; returns plain values, a lease as a list, an error as `Name: text`."""
+        """Call an operation there. Return plain values, a lease as a list, an error as `Name: text`."""
         assert self._process.stdin is not None
         given = [_fields(item) if isinstance(item, Lease) else item for item in arguments]
         self._process.stdin.write(json.dumps([operation, *given]).encode() + b"\n")

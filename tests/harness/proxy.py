@@ -22,17 +22,17 @@ _LINGER = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Relays to a port of 127.0.0.1 from its creation to `close`."""
+    """Relays connections to a port of 127.0.0.1, from its creation to `close`."""
 
     def __init__(self, port: int) -> None:
         self.target = port
-        """Where new connections go; may be changed."""
+        """The port where new connections go; may be changed."""
         self.delay = 0.0
         """Seconds by which every packet of the server is held back."""
         self.accepted = 0
         """How many connections there have been."""
         self.seen = 0
-        """How often the bytes of `break_next` have come by since."""
+        """How often the bytes of `break_next` have come since then."""
         self._watched: bytes | None = None
         self._moment: Moment | None = None
         self._silent = False
@@ -44,7 +44,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True, name=f"proxy {self.port}").start()
 
-    # What may go wrong.
+    # The faults.
 
     def break_next(self, request: bytes, moment: Moment) -> None:
         """Break the connection of the next request that holds these bytes, once."""
@@ -52,7 +52,7 @@ class Proxy:
             self._watched, self._moment, self.seen = request, moment, 0
 
     def silence(self) -> None:
-        """Pass nothing on any more, in no direction; connections stay open, and new ones are taken."""
+        """Pass nothing on any more, in either direction. Connections stay open, and new ones are accepted."""
         self._silent = True
         self._open.clear()
 
@@ -62,21 +62,21 @@ class Proxy:
         self._open.set()
 
     def cut(self, *, reset: bool = False) -> None:
-        """End all connections; `reset`: without a farewell, as when the machine was started anew."""
+        """End all connections; `reset`: abruptly, as when the machine was restarted."""
         for pair in self._snapshot():
             pair.end(reset=reset)
 
     def half_close(self) -> None:
-        """Tell all clients that nothing more will come, and go on listening to them."""
+        """Tell all clients that nothing more will come, and go on reading from them."""
         for pair in self._snapshot():
             with contextlib.suppress(OSError):
                 pair.client.shutdown(socket.SHUT_WR)
 
-    # Its life.
+    # Start and end.
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """How many connections are open now."""
         return len(self._snapshot())
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # How it works.
+    # The relay.
 
     def _snapshot(self) -> list[_Pair]:
         with self._lock:

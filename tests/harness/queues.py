@@ -1,4 +1,4 @@
-"""Queues under test: a transport of either twin behind one async face."""
+"""Queues under test: a transport of either twin behind one async interface."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="sync-twin")
 
 
 async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a blocking call without blocking the event loop, or any other blocking call."""
+    """Run a blocking call so that it blocks neither the event loop nor another blocking call."""
     return await asyncio.get_running_loop().run_in_executor(_threads, lambda: function(*args, **kwargs))
 
 
 class Queue:
-    """One transport, and the operations of the contract as coroutines, whichever twin it is."""
+    """One transport of either twin, with the operations of the contract as coroutines."""
 
     def __init__(self, owner: Queues, name: str, transport: Any) -> None:
         self.owner = owner
@@ -47,16 +47,16 @@ class Queue:
         self.twin = owner.twin
         self.caps = owner.kit.caps
         self.bulk = Bulk(self)
-        self._parked: dict[str, datetime] = {}  # until when, where one cannot look
+        self._parked: dict[str, datetime] = {}  # the known ends of delays, where one cannot look at the queue
 
     async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the transport as its twin wants it."""
+        """Call a method of the transport in the way of its twin."""
         if self.twin == "sync":
             return await in_thread(method, *args, **kwargs)
         return await method(*args, **kwargs)
 
     async def call_blocking(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call something that blocks, whichever twin this is."""
+        """Call a blocking function, with either twin."""
         return await in_thread(function, *args, **kwargs)
 
     async def publish(self, *args: Any, **kwargs: Any) -> int:
@@ -89,10 +89,10 @@ class Queue:
     async def messages(self, group_id: str, **kwargs: Any) -> Sequence[MessageStatus]:
         return cast(Sequence[MessageStatus], await self.call(self.transport.inspect.messages, group_id, **kwargs))
 
-    # What tests need beyond the contract.
+    # What tests need besides the contract.
 
     async def get(self, worker_id: str = "worker", visibility: float = 60.0, min_priority: int = 0) -> Lease:
-        """Claim, and insist on a message."""
+        """Claim a message; fail if there is none."""
         return held(await self.claim(worker_id, visibility, min_priority))
 
     async def fill(self, messages: Iterable[tuple[str, Any]], priority: int = 0) -> None:
@@ -100,7 +100,7 @@ class Queue:
         await self.bulk.publish(list(messages), priority)
 
     async def drain(self, worker_id: str = "drain", min_priority: int = 0) -> list[tuple[str, Any]]:
-        """Claim and ack until nothing is deliverable; returns (group_id, event) in the order of delivery."""
+        """Claim and ack until nothing is deliverable. Return (group_id, event) in the order of delivery."""
         seen = []
         while (lease := await self.claim(worker_id, 60.0, min_priority)) is not None:
             seen.append((lease.group_id, lease.event))
@@ -108,18 +108,18 @@ class Queue:
         return seen
 
     async def line(self, worker_id: str = "line") -> list[str]:
-        """Claim one message of every deliverable group; returns the groups in the order of the line."""
+        """Claim one message of every deliverable group. Return the groups in the order of the line."""
         found = []
         while (lease := await self.claim(worker_id, 60.0)) is not None:
             found.append(lease.group_id)
         return found
 
     async def now(self) -> datetime:
-        """The time by the clock that leases run by."""
+        """Return the time of the clock that leases run by."""
         return await in_thread(self.kit.now, self.name)
 
     async def expired(self, *leases: Lease | datetime) -> None:
-        """Wait until leases (or moments) are over by the clock that leases run by, and no longer."""
+        """Wait just until leases (or moments) are over by the clock that leases run by."""
         end = max(item if isinstance(item, datetime) else item.expires_at for item in leases)
         # what a lease's end was rounded to is known where our own clock has counted it
         end += timedelta(seconds=0.5 if self.caps.clock == "client" else 2 * self.caps.resolution)
@@ -127,7 +127,7 @@ class Queue:
             await asyncio.sleep(rest + 0.001)
 
     async def unparked(self, group_id: str) -> None:
-        """Wait until a group's delay is over by the server's clock, and no longer."""
+        """Wait just until a group's delay is over by the server's clock."""
         if not self.caps.inspect_messages:
             await asyncio.sleep((self._parked[group_id] - datetime.now(UTC)).total_seconds())
             return
@@ -135,17 +135,18 @@ class Queue:
             await asyncio.sleep(rest + 0.001)
 
     async def leftovers(self) -> dict[str, int]:
-        """Rows, keys or documents by where they are, seen with the raw driver; empty if there are none."""
+        """Return the numbers of rows, keys or documents by their place, read with the raw driver; empty if there are
+        none."""
         counts = await in_thread(self.kit.leftovers, self.name)
         return {place: count for place, count in counts.items() if count}
 
     async def another(self, **options: Any) -> Queue:
-        """A second transport on the same queue, with connections of its own."""
+        """Return a second transport on the same queue, with its own connections."""
         return await self.owner.open(self.name, **options)
 
 
 class Bulk:
-    """Many operations at once, past the transport where the backend has stored operations."""
+    """Many operations at once. Where the backend has stored operations, they bypass the transport."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -170,7 +171,7 @@ class Bulk:
             await self._queue.publish(group_id, event, priority)
 
     async def hold(self, visibility: float = 3600.0, *, delay: float | None = None, ack: bool = False) -> list[Any]:
-        """Claim one message of every claimable group, and keep it leased, or park it, or ack it; their events."""
+        """Claim one message of every claimable group, and keep it leased, or park it, or ack it. Return the events."""
         found: list[Any] = []
         if not self._queue.kit.batches:
             while (lease := await self._queue.claim("bulk", visibility)) is not None:
@@ -190,7 +191,7 @@ class Bulk:
         return found
 
     async def _claim(self, visibility: float) -> list[tuple[dict[str, Any], Any]]:
-        """Claim many; what proves each lease, and its event."""
+        """Claim many messages. Return what proves each lease, and its event."""
         common = {"p_worker_id": "bulk", "p_visibility": visibility, "p_min_priority": 0}
         own_tokens = getattr(MANIFESTS[self._queue.kit.backend].loaded().core, "client_tokens", False)
         answers = await self._batch(
@@ -221,19 +222,19 @@ class Queues:
 
     @classmethod
     def fresh_name(cls) -> str:
-        """A name that no other test, worker or run on the same server uses."""
+        """Return a name that no other test, worker or run on the same server uses."""
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         return f"t_{worker}_{next(cls._numbers)}_{secrets.token_hex(4)}"
 
     async def make(self, *, name: str = "", head_start: float | str | None = None, **options: Any) -> Queue:
-        """A new, migrated, empty queue and a transport on it."""
+        """Make a new, migrated, empty queue and a transport on it."""
         name = name or self.fresh_name()
         self._cleanup.push_async_callback(in_thread, self.kit.drop, name)
         await in_thread(self.kit.create, name, head_start)
         return await self.open(name, **options)
 
     async def open(self, name: str, **options: Any) -> Queue:
-        """A transport on a queue that exists."""
+        """Open a transport on a queue that exists."""
         options = {**self.kit.options(self.twin), **options}
         url = options.pop("url", None) or self.kit.url(name)
         transport: Any
@@ -246,12 +247,12 @@ class Queues:
         return queue
 
     def over(self, name: str, client: Any, **options: Any) -> Queue:
-        """A transport on a client, pool or connection of the application."""
+        """Make a transport on a client, pool or connection of the application."""
         kinds = MANIFESTS[self.kit.backend].transports()
         return Queue(self, name, kinds[self.twin == "async"](client, queue=name, **options))
 
     def afterwards(self, close: Callable[[], Any]) -> None:
-        """Let something of the application's be closed before the queues go, also when the test fails."""
+        """Close a resource of the application before the queues are removed, also when the test fails."""
 
         async def closing() -> None:
             result = close()

@@ -1,4 +1,4 @@
-"""A queue in the middle of everything, for tests that break an operation on its way to the server."""
+"""A queue in the middle of its work, for tests that break an operation on its way to the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tests.harness import LONG, Queue
 
 
 class Scene:
-    """Group `g` holds A, B and C, and A is ours; group `other` holds X and Y, and X is somebody else's."""
+    """Group `g` holds A, B and C, and we hold the lease on A. Group `other` holds X and Y, and another worker holds the
+    lease on X."""
 
     def __init__(self, queue: Queue, server: Any) -> None:
         self.queue, self.server = queue, server
@@ -29,7 +30,7 @@ class Scene:
         return row.state, row.depth, row.worker_id, row.attempts
 
     async def assert_rest(self, expected: Any) -> None:
-        """What is left of `g`, in order, once leases on it are given back; the other lease is what it was."""
+        """Check what is left of `g`, in order, after leases on it are given back. The other lease must be unchanged."""
         assert await self.foreign() == self.before, "somebody else's lease was touched"
         await self.queue.ack(self.other)
         seen = await self.queue.drain()

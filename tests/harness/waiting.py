@@ -1,4 +1,4 @@
-"""Wait for something, not for some time; and see to it that nothing takes too long."""
+"""Wait for a condition instead of a fixed time, and check that nothing takes too long."""
 
 from __future__ import annotations
 

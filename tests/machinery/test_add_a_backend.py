@@ -1,4 +1,4 @@
-"""CONTRIBUTING's recipe for a backend works: followed to the letter, the contract suite runs on a ninth one."""
+"""CONTRIBUTING's recipe for a backend works: if it is followed exactly, the contract suite runs on a ninth backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGE = re.compile(r"`(?P<path>\S+)`:\n\n   ```diff\n(?P<lines>.*?)^   ```$", r
 
 
 def hunks(lines: str) -> Iterator[tuple[str, str]]:
-    """The text before and after each change: lines with a minus, then lines with a plus."""
+    """Return the text before and after each change: lines with a minus, then lines with a plus."""
     for before, after in re.findall(r"((?:^-.*\n)+)((?:^\+.*\n)+)", textwrap.dedent(lines), re.MULTILINE):
         yield re.sub(r"^-", "", before, flags=re.MULTILINE), re.sub(r"^\+", "", after, flags=re.MULTILINE)
 
@@ -63,7 +63,7 @@ def in_copy(checkout: Path, *arguments: str) -> str:
 
 @pytest.mark.timeout(600)
 def test_the_contract_suite_runs_on_a_backend_made_by_the_recipe(checkout: Path) -> None:
-    """Guards against a ninth place that must know of a backend, and that nobody has written down."""
+    """Guards against a place that must know of a new backend and is missing in the recipe."""
     said = in_copy(checkout, "-m", "pytest", "tests/contract", "--backends", "toy", "-q", "-p", "no:cacheprovider")
     passed = re.search(r"(\d+) passed", said)
     assert passed is not None

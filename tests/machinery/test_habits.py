@@ -1,4 +1,4 @@
-"""The checks that run before a commit and in CI are the same, and find what they are for."""
+"""The checks before a commit and in CI are the same, and find what they should find."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_commit_message_has_a_short_subject_and_says_why(message: str, code: i
 
 
 class Repository:
-    """A repository with the checks in it, which came after a commit without a body."""
+    """A repository with the checks, which were added after a commit without a body."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Repository:
 
 
 def test_new_commits_are_checked_and_no_others(tmp_path: Path) -> None:
-    """Guards against messages that are checked only for those who have installed the hook."""
+    """Guards against a check that runs only for people who have installed the hook."""
     repository = Repository(tmp_path)
     assert repository.check() == 0, "what is older than the check has not to pass it"
     repository.commit("Say why\n\nBecause nobody knows it later.")
@@ -74,7 +74,7 @@ def test_new_commits_are_checked_and_no_others(tmp_path: Path) -> None:
 
 
 def test_without_history_there_is_nothing_to_check(tmp_path: Path) -> None:
-    """As in an archive, or in the shallow clone of a CI."""
+    """This is so in an archive, or in the shallow clone of a CI."""
     repository = Repository(tmp_path / "whole")
     repository.commit("Say nothing")
     repository.git("clone", "--quiet", "--depth", "1", f"file://{repository.folder}", str(tmp_path / "shallow"))
@@ -83,7 +83,7 @@ def test_without_history_there_is_nothing_to_check(tmp_path: Path) -> None:
     assert repository.check(tmp_path / "archive") == 0
 
 
-def test_the_rooms_of_the_house_are_kept() -> None:
+def test_the_rules_of_the_layout_are_kept() -> None:
     assert [*rooms.names_outside(), *rooms.odd_files(), *rooms.drivers_imported()] == []
 
 
@@ -99,5 +99,5 @@ def test_a_file_without_a_role_is_found(tmp_path: Path) -> None:
     package = tmp_path / "redis"
     package.mkdir()
     (package / "wire.py").touch()
-    (package / "store.py").touch()  # memory's alone
+    (package / "store.py").touch()  # a name that only memory may use
     assert [line.partition(":")[0] for line in rooms.odd_files(tmp_path)] == ["backends/redis/store.py"]

@@ -1,4 +1,4 @@
-"""Fetching server programs: all or nothing, once, and with a message that helps."""
+"""Server programs are fetched completely or not at all, only once, and errors have a helpful message."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_get_takes_the_statement_from_the_url(
 def test_a_string_that_looks_like_hex_is_stored_as_a_blob(node: Probe) -> None:  # CHANGELOG v8.31.0, pull request 1910
     node.execute(["insert into t(name, b) values(?, ?)", "x'6869'", "X'00FF'"])
     assert node.query("select typeof(name), typeof(b) from t").values == [["blob", "blob"]]
-    # and from a column that is declared as text it comes back as the text that nobody sent: db.go, normalizeRowValues
+    # from a column that is declared as text it comes back as another text than was sent: db.go, normalizeRowValues
     assert node.query("select name from t").values == [["hi"]]
     assert node.query("select hex(b) from t").values == [["00FF"]]
 

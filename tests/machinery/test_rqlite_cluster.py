@@ -84,7 +84,7 @@ def test_reads_of_any_other_level_need_the_leader(cluster: Cluster, nodes: list[
     assert nodes[2].query(COUNT, level=level).status == 503
 
 
-def test_a_follower_that_is_cut_off_reads_the_past(
+def test_a_follower_that_is_cut_off_reads_old_data(
     cluster: Cluster, nodes: list[Probe]
 ) -> None:  # RC, "None", "Limiting read staleness"
     cluster.freeze_node(2)
@@ -130,7 +130,7 @@ def test_the_leader_api_tells_and_hands_over(cluster: Cluster, nodes: list[Probe
     assert cluster.leader == 2
 
 
-def test_a_dead_leader_is_believed_in_for_a_moment(cluster: Cluster, nodes: list[Probe]) -> None:
+def test_a_dead_leader_still_counts_as_leader_for_a_moment(cluster: Cluster, nodes: list[Probe]) -> None:
     cluster.stop_node(0)
     reply = nodes[1].execute("insert into t(name) values('a')")
     assert reply.status == 200
@@ -153,9 +153,9 @@ def test_a_node_that_comes_back_catches_up(cluster: Cluster, nodes: list[Probe])
     assert nodes[2].query(COUNT, level="none").values == [[1]]
 
 
-def test_the_port_of_a_stopped_node_is_nobody_elses(cluster: Cluster) -> None:
-    """Guards against a claim of one test that is answered by the cluster of another, to which no table is known:
-    two sockets that both allow it may be bound to one port as long as neither listens."""
+def test_no_other_server_gets_the_port_of_a_stopped_node(cluster: Cluster) -> None:
+    """Guards against a claim of one test that is answered by the cluster of another test, which does not have the
+    tables. Two sockets may be bound to one port if both allow it and neither listens."""
     cluster.stop_node(1)
     port = int(cluster.urls[1].rpartition(":")[2])
     with pytest.raises(OSError, match="in use"):
@@ -231,7 +231,7 @@ def test_a_bad_duration_is_400(nodes: list[Probe]) -> None:  # query_params.go
 
 def test_queued_writes_are_refused_by_name(
     nodes: list[Probe],
-) -> None:  # a gap of the stand-in, not a behaviour of rqlite
+) -> None:  # the stand-in lacks this; rqlite has it
     assert nodes[0].execute("delete from t", queue=True).text == "the stand-in has no queued writes\n"
 
 

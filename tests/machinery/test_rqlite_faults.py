@@ -1,4 +1,4 @@
-"""The stand-in's fault switches, which the transport's tests rely on, and the stand-in as a process."""
+"""The stand-in's switches for faults, on which the transport's tests rely, and the stand-in as a process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_write_applied_twice_answers_with_the_second_result(
 ) -> None:  # cluster/client.go, retry; rqlite issue 1628
     cluster.faults.apply_twice(1)
     follower = Probe(cluster.urls[1])
-    assert follower.query(COUNT).values == [[0]]  # a read does not use the switch up
+    assert follower.query(COUNT).values == [[0]]  # a read does not use up the switch
     assert follower.execute(INSERT).results == [{"last_insert_id": 2, "rows_affected": 1}]
     assert cluster.faults.pending == 0
     assert follower.execute(INSERT).results == [{"last_insert_id": 3, "rows_affected": 1}]

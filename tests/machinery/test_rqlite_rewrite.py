@@ -80,14 +80,14 @@ def test_a_text_that_is_parsed_for_another_reason_shows_its_returning() -> None:
         ("update t set a = 1 returning a", True),
     ],
 )
-def test_an_update_that_is_printed_anew_has_no_returning(sql: str, kept: Any) -> None:
+def test_a_rewritten_update_has_no_returning(sql: str, kept: Any) -> None:
     done = process(sql)
     assert done.returns_rows  # it runs as a query, which then has no columns
     assert ("returning" in done.sql) is kept
     assert "'now'" not in done.sql
 
 
-def test_an_update_that_is_printed_anew_is_carried_out_and_returns_nothing(node: Probe) -> None:
+def test_a_rewritten_update_is_carried_out_and_returns_nothing(node: Probe) -> None:
     node.execute("create table u (a)", "insert into u values (1)")
     assert node.execute("update u set a = julianday('now') returning a").results == [{}]
     assert node.query("select a > 2400000 from u").values == [[1]]

@@ -126,7 +126,7 @@ def test_returning_without_a_row_has_columns_only(node: Probe) -> None:
 
 def test_returning_that_is_not_seen_writes_and_tells_nothing(
     node: Probe,
-) -> None:  # processor.go, see test_rqlite_stand_in_rewrite
+) -> None:  # processor.go, see test_rqlite_rewrite
     reply = node.execute("update t set name = 'unseen' returning\nname")
     assert reply.results == [{"last_insert_id": 1, "rows_affected": 1}]
     assert node.query("select name from t").values == [["unseen"]]

@@ -1,4 +1,4 @@
-"""The servers of the tests: started where asked, stopped whatever happens, and nobody else's touched."""
+"""The servers of the tests are started on request and always stopped. Other servers are left alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.servers.process import clean_environment
 CHECKOUT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
-# `python -m tests.servers` with one kind of server more.
+# `python -m tests.servers` with one more kind of server.
 MAIN = """
 import sys
 from tests.servers import SERVERS
@@ -132,7 +132,7 @@ def test_the_death_of_the_runner_ends_the_servers() -> None:
         command = int(process.stdout.readline())
         process.kill()
         eventually(lambda: not answers(port))
-        with contextlib.suppress(ProcessLookupError):  # its parent is gone, so it is ours to end
+        with contextlib.suppress(ProcessLookupError):  # its parent is gone, so this test must end it
             os.kill(command, signal.SIGKILL)
 
 
@@ -166,8 +166,8 @@ def test_a_restarted_server_has_its_port_and_its_folder() -> None:
     assert not answers(port)
 
 
-def test_the_port_of_a_stopped_server_is_nobody_elses() -> None:
-    """Guards against a test that asks its stopped server, and is answered by the server of another test."""
+def test_no_other_server_gets_the_port_of_a_stopped_server() -> None:
+    """Guards against a test that asks its stopped server and gets an answer from the server of another test."""
     with Fake() as server:
         for end in (server.stop, server.kill):
             end()
@@ -198,7 +198,7 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         Fake("deaf").start()
 
 
-def test_a_port_that_somebody_else_took_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_starts_although_its_port_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     free = base.free_port
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1]])
@@ -213,7 +213,7 @@ def test_a_server_outlives_the_thread_that_started_it() -> None:
     thread.start()
     thread.join()
     with contextlib.closing(server):
-        time.sleep(1.5)  # longer than the keeper's looks are apart
+        time.sleep(1.5)  # longer than the time between two checks of the keeper
         assert answers(server.port)
 
 
@@ -250,7 +250,7 @@ def test_every_server_listens_on_the_loopback_alone_and_comes_back_on_its_port(n
 def test_a_server_that_the_machine_cannot_run_is_left_out_and_named(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others must be tested all the same, and nobody may believe that this one was."""
+    """The other servers must still be tested, and the output must say that this one was not."""
 
     def refuse() -> None:
         raise ServerError("this machine is too old")
@@ -267,7 +267,7 @@ def test_a_server_that_the_machine_cannot_run_is_left_out_and_named(
 
 @contextlib.contextmanager
 def private(name: str) -> Iterator[Server]:
-    """A server of this kind, if there is one: a run that requires servers requires the usual ones."""
+    """Return a server of this kind, if there is one. A run that requires servers requires only the usual ones."""
     kind = SERVERS[name]
     required = name in DEFAULT and os.environ.get("FAIRLANE_TEST_REQUIRE_SERVERS")
     if kind.find() is None and (not required or os.environ.get(kind.variable)):
@@ -277,7 +277,7 @@ def private(name: str) -> Iterator[Server]:
 
 
 def listening(pid: int) -> set[str]:
-    """The addresses on which a process accepts connections; on Linux there is at least one."""
+    """Return the addresses on which a process accepts connections; on Linux there is at least one."""
     if not sys.platform.startswith("linux"):
         return set()
     inodes = set()

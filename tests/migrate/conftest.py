@@ -12,11 +12,11 @@ from fairlane import migrate
 from tests.harness import KITS, Kit, Queues
 
 everywhere = pytest.mark.backends(*(name for name in KITS if name != "memory"))
-"""For every backend that has something to migrate."""
+"""The kits of all backends that have something to migrate."""
 
 
 class Database:
-    """Where a test may make its queue."""
+    """The place where a test may make its queue."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit

@@ -1,4 +1,4 @@
-"""The application's own Alembic, in a database with queues, proposes nothing about them."""
+"""In a database with queues, the application's own Alembic proposes no change of the queues."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ with sa.create_engine(context.config.get_main_option("sqlalchemy.url")).connect(
 
 
 class Host:
-    """An application with one table and Alembic of its own."""
+    """An application with one table and its own Alembic."""
 
     def __init__(self, database: Database, folder: Path, *, filtered: bool = True) -> None:
         self.mine = f"app_{database.queue}"
         self.url = database.url.replace("postgresql://", "postgresql+psycopg://")
         (folder / "versions").mkdir(parents=True)
-        # without the filter only what is ours is looked at: others drop their tables at the same time
+        # without the filter only this test's tables are read: other tests drop theirs at the same time
         ours = (
             f"include_name=lambda name, kind, parents: name in (None, {database.queue!r}) if kind == 'schema' else"
             f" parents.get('schema_name') == {database.queue!r} or {database.queue!r} in (name or ''),"
@@ -62,7 +62,7 @@ class Host:
         engine.dispose()
 
     def proposed(self) -> str:
-        """What `alembic check` would change. Other tests may have tables in the same database."""
+        """Return what `alembic check` would change. Other tests may have tables in the same database."""
         try:
             command.check(self.config)
         except CommandError as error:
@@ -92,7 +92,7 @@ def test_check_finds_nothing_to_do_beside_queues(database: Database, host: Host)
 
 
 def test_without_the_filter_queues_would_be_dropped(database: Database, host: Host, tmp_path: Path) -> None:
-    """Guards against a filter that is needed no longer, or a test that sees no queue."""
+    """Guards against a filter that is no longer needed, or a test that sees no queue."""
     proposed = Host(database, tmp_path / "unfiltered", filtered=False).proposed()
     assert "remove_table" in proposed
     assert database.queue in proposed
@@ -100,7 +100,8 @@ def test_without_the_filter_queues_would_be_dropped(database: Database, host: Ho
 
 
 def test_tables_of_the_application_are_still_seen(database: Database, host: Host) -> None:
-    """Also those whose names look like a queue's: it is told by all of its tables and their columns."""
+    """This holds also for tables with names like a queue's: the filter looks at all tables of a queue and their
+    columns."""
     names = [f"{host.mine}_settings", f"{host.mine}_messages", f"{host.mine}_groups"]
     for name in names:
         host.execute(f"create table {name} (name varchar(9) primary key, value integer)")
@@ -112,7 +113,7 @@ def test_tables_of_the_application_are_still_seen(database: Database, host: Host
     dropped(host)
 
 
-def test_outside_of_a_command_it_says_where_it_belongs() -> None:
+def test_outside_of_a_command_the_error_says_where_the_filter_belongs() -> None:
     table = sa.Table("t", sa.MetaData())
     with pytest.raises(ConfigurationError, match=r"env\.py"):
         migrate.include_object(table, "t", "table", True, None)

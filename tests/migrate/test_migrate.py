@@ -43,7 +43,7 @@ def test_up_and_down_from_the_command_line(database: Database) -> None:
 
 @pytest.mark.backends("sqlite", "postgres")
 @pytest.mark.parametrize("thing", ["table", "view"])
-def test_what_another_application_has_there_is_in_the_way_and_stays_as_it_is(database: Database, thing: str) -> None:
+def test_tables_of_another_application_stop_a_migration_and_stay_as_they_are(database: Database, thing: str) -> None:
     name = database.queue
     what = "(x integer)" if thing == "table" else "as select 1 as x"
     if database.kit.backend == "sqlite":
@@ -65,8 +65,8 @@ def test_what_another_application_has_there_is_in_the_way_and_stays_as_it_is(dat
 
 
 @pytest.mark.backends("sqlite", "postgres", "redis", "redis-cluster")
-def test_a_queue_that_is_removed_and_made_anew_under_its_users_gives_them_typed_errors(database: Database) -> None:
-    """Guards against what a server says in the moment in between, when a part of the queue is there."""
+def test_a_queue_that_is_removed_and_made_again_while_in_use_gives_typed_errors(database: Database) -> None:
+    """Guards against raw errors of a server in the moment when only a part of the queue exists."""
     migrate.upgrade(database.url, queue=database.queue)
     end, wrong = time.monotonic() + 4, set()
 
@@ -93,7 +93,7 @@ def test_a_queue_that_is_removed_and_made_anew_under_its_users_gives_them_typed_
             except Exception as error:
                 wrong.add(f"migration: {type(error).__name__}: {error!s:.200}")
     for user in users:
-        with suppress(SchemaNotReady):  # it came in between
+        with suppress(SchemaNotReady):  # it came between the two migrations
             user.result()
     assert wrong == set()
     migrate.upgrade(database.url, queue=database.queue)
@@ -125,7 +125,7 @@ def test_eight_processes_migrate_an_empty_database_at_once(database: Database) -
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda _: fairlane(*command, timeout=120), range(8)))
     assert [each.code for each in done] == [0] * 8
-    # who waits for another says so, where the server cannot queue them up by itself
+    # where the server cannot queue migrations up by itself, one that waits says so
     said = [line for each in done for line in each.err.splitlines()]
     assert [line for line in said if not line.startswith("waiting for another migration")] == []
     assert database.revision == "0001"

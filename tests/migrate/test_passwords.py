@@ -1,4 +1,4 @@
-"""Passwords with the characters that URLs, configuration files and drivers each read in their own way."""
+"""Passwords with characters that URLs, configuration files and drivers treat specially."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_user(url: str, user: str, password: str) -> str:
 
 @pytest.fixture
 def postgres() -> Iterator[str]:
-    """The URL of a role that has such a password, and may make schemas."""
+    """Return the URL of a role that has such a password and may make schemas."""
     import psycopg
 
     kit = KITS["postgres"]()
@@ -47,7 +47,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture
 def locked_redis() -> Iterator[str]:
-    """The URL of a server that asks for such a password."""
+    """Return the URL of a server that asks for such a password."""
     require_server(None if SERVERS["redis"].find() else "no redis-server on this machine")
     with redis.private("--requirepass", PASSWORD) as server:
         yield with_user(server.url, "", PASSWORD)

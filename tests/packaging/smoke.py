@@ -1,4 +1,4 @@
-"""Use every backend as far as it goes without a server. Run by `test_versions` in an environment of its own."""
+"""Use every backend as far as that is possible without a server. `test_versions` runs it in a separate environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY_THERE = {
     "rqlite": "rqlite://127.0.0.1:1",
     "sqs": "sqs://key:secret@eu-central-1/?endpoint=http://127.0.0.1:1",
 }
-"""URLs of a port where nothing listens. The clients are made, and try to connect."""
+"""URLs with a port where no server listens. The clients are made, and try to connect."""
 
 SHORT = {"libsql": {"retry_seconds": 0}, "rqlite": {"retry_seconds": 0}}
 

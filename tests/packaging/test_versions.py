@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("oldest versions")]
-"""One environment for both."""
+"""Both tests use the same environment."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,8 @@ def run(*command: object, given: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with Fairlane and the lowest versions that it allows, their needs as they come."""
+    """Return the programs of an environment with Fairlane and the lowest versions that it allows. Indirect dependencies
+    are not restricted."""
     folder = tmp_path_factory.mktemp("oldest")
     uv = (sys.executable, "-m", "uv")
     run(*uv, "venv", "--quiet", "--python", sys.executable, folder)
@@ -30,12 +31,12 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_every_backend_works_as_far_as_it_goes_without_a_server(oldest: Path, tmp_path: Path) -> None:
+def test_every_backend_works_as_far_as_possible_without_a_server(oldest: Path, tmp_path: Path) -> None:
     assert run(oldest / "python", Path(__file__).with_name("smoke.py"), tmp_path) == "ok\n"
 
 
 def test_the_command_line_works(oldest: Path, tmp_path: Path) -> None:
-    """Old versions of Typer fail with the click of today, 0.12 already at `--help`."""
+    """Old versions of Typer fail with recent versions of click; 0.12 fails already at `--help`."""
     program, url = oldest / "fairlane", ("--url", f"sqlite:///{tmp_path}/q.db")
     assert "publish" in run(program, "--help")
     run(program, "migrate", *url)

@@ -1,4 +1,4 @@
-"""The package as users get it: sdist, wheel made of the sdist, a clean environment outside the checkout."""
+"""The package as users get it: an sdist, a wheel made of it, and a clean environment outside the checkout."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_wheel_migrates_and_runs_on_sqlite(installed: Path, tmp_path: Path) 
 
 
 def test_the_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
-    """Guards against a demo that finds its log in the checkout only."""
+    """Guards against a demo that finds its log only in the checkout."""
     done = call(installed / "fairlane", "demo", "--events", "300", cwd=tmp_path)
     assert "fails" not in done.stdout
 

@@ -1,4 +1,5 @@
-"""Released layouts never change: who migrated with an older release must stand where a fresh migration leads."""
+"""Released layouts never change: a database that was migrated with an older release must equal a freshly migrated
+one."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def layout_files() -> dict[str, Path]:
 
 
 def test_released_layouts_are_frozen() -> None:
-    """Guards against an edit of DDL that databases out there have run already."""
+    """Guards against an edit of DDL that existing databases have run already."""
     found = layout_files()
     assert {path: hashlib.sha256(found[path].read_bytes()).hexdigest() for path in FROZEN if path in found} == FROZEN
 

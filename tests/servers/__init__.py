@@ -30,10 +30,10 @@ SERVERS: dict[str, type[Server]] = {
     )
 }
 
-# Started when nothing else is asked for: the servers of the backends that exist.
+# Started by default: the servers of all backends.
 DEFAULT = ("postgres", "pgbouncer", "redis", "redis-cluster", "sqld", "rqlite", "elasticmq")
 
-# Started then too, where the machine can run them; the tests of their backends are skipped elsewhere.
+# Also started by default if the machine can run them; otherwise the tests of their backends are skipped.
 OPTIONAL = ("mongoeco",)
 
 TOOLS = ("luacheck", "sqlite3", "mermaid")

@@ -4,8 +4,8 @@
     python -m tests.servers install [--only NAMES]            fetch what is missing, start nothing
     python -m tests.servers list                              what is there, and from where
 
-COMMAND finds the URLs in FAIRLANE_TEST_<BACKEND>_URL. Where such a variable is set already, that server is
-used as it is: nothing is installed, started or stopped for it.
+COMMAND finds the URLs in FAIRLANE_TEST_<BACKEND>_URL. If such a variable is set already, that server is used as it is:
+nothing is installed, started or stopped for it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def chosen(only: str | None) -> list[str]:
 
 
 def _is_possible(name: str) -> bool:
-    """Whether the machine can run an optional server; says why not."""
+    """Return whether the machine can run an optional server; if not, print the reason."""
     if os.environ.get(SERVERS[name].variable):
         return True
     try:

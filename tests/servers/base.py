@@ -1,4 +1,4 @@
-"""What every test server has in common: a port, a folder, a log, and a life of starts and stops."""
+"""What every test server has in common: a port, a folder, a log, and methods to start and stop it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import ClassVar, Self
 
 from tests.servers.process import Process, Program, ServerError, open_to_everybody
 
-# Below the range from which Linux takes the ports of outgoing connections. A client that keeps dialling a
-# stopped server inside that range may be given the very port it dials, and so keep the server from coming
-# back.
+# Below the range from which Linux takes the ports of outgoing connections. If the port of a stopped server were in that
+# range, a client that tries to connect to it might get this port for its own end. Then the server could not start
+# again.
 PORTS = range(12_000, 32_000)
 ATTEMPTS = 8
 
 
 class Server:
-    """One server of the tests, on 127.0.0.1, with its data in a temporary folder of its own.
+    """One server of the tests, on 127.0.0.1, with its data in its own temporary folder.
 
     `with Postgres() as server:` starts it, and removes it with its data at the end. In between it may be
     stopped, killed and started again, always on the same port and with the same data.
@@ -34,11 +34,11 @@ class Server:
     variable: ClassVar[str]
     """The environment variable that replaces the shared server by another one."""
     hint: ClassVar[str]
-    """What a person would install to have this server."""
+    """What a person would install to get this server."""
     stop_signal: ClassVar[int] = signal.SIGTERM
     seconds_to_start: ClassVar[float] = 60.0
     keeps_data: ClassVar[tuple[str, ...]] = ()
-    """Arguments with which its data outlives a restart; most servers need none."""
+    """Arguments with which its data survives a restart; most servers need none."""
 
     def __init__(self, *args: str) -> None:
         self.args = args
@@ -50,11 +50,11 @@ class Server:
         self._held: socket.socket | None = None
         self._log_start = 0
 
-    # What a kind of server says about itself.
+    # What each kind of server defines.
 
     @classmethod
     def find(cls) -> Program | None:
-        """The program, if this machine has it."""
+        """Return the program, if this machine has it."""
         raise NotImplementedError
 
     @classmethod
@@ -64,7 +64,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL for `fairlane.connect`."""
+        """Return the URL for `fairlane.connect`."""
         raise NotImplementedError
 
     def prepare(self) -> None:
@@ -74,10 +74,10 @@ class Server:
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether it answers: this very process, not another server that was faster to take the port."""
+        """Return whether this process answers, and not another server that has taken the port before."""
         raise NotImplementedError
 
-    # Its life.
+    # Start and stop.
 
     @classmethod
     def found(cls) -> Program:
@@ -89,7 +89,7 @@ class Server:
     @classmethod
     @contextlib.contextmanager
     def private(cls, *args: str) -> Iterator[Self]:
-        """A running server for one test alone; `args` are added to its command line."""
+        """Return a running server for one test only; `args` are added to its command line."""
         with cls(*args) as server:
             yield server
 
@@ -168,7 +168,7 @@ class Server:
         return self._folder
 
     def log(self) -> str:
-        """All that it has printed since its last start."""
+        """Return all that it has printed since its last start."""
         path = self.folder / "log"
         if not path.exists():
             return ""
@@ -186,7 +186,7 @@ class Server:
         return folder
 
     def _try_to_start(self, *, last: bool) -> bool:
-        """False if its port (or, after a crash, a lock of its predecessor) was still taken."""
+        """Return False if its port (or, after a crash, a lock of the previous process) was still taken."""
         self._release_port()
         path = self.folder / "log"
         self._log_start = path.stat().st_size if path.exists() else 0
@@ -211,13 +211,14 @@ class Server:
         raise ServerError(f"{self.name} did not start. {self._tail()}")
 
     def _hold_port(self) -> None:
-        """Keep the port from other tests' servers while this one is down: its clients still ask there."""
+        """Keep the port away from other tests' servers while this one is down, since its clients still connect to
+        it."""
         if self._held is None and self.port:
             held = socket.socket()
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the old process may linger
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the old process may still exist
             with contextlib.suppress(OSError):
                 held.bind(("127.0.0.1", self.port))
-            # else others that allow it could be bound to the port too, since nobody listens on it
+            # otherwise other sockets that allow it could be bound to the port too, since no socket listens on it
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
             self._held = held
 
@@ -232,7 +233,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses now; somebody may still be faster, so be ready to retry."""
+    """Return a free port of 127.0.0.1. Another process may take it before the caller does, so be ready to retry."""
     for port in random.SystemRandom().sample(PORTS, 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -241,7 +242,7 @@ def free_port() -> int:
 
 
 def which(*names: str, folders: tuple[str, ...] = ()) -> Path | None:
-    """The first of these programs on the PATH or in one of the folders that distributions use."""
+    """Return the first of these programs on the PATH or in one of the folders that distributions use."""
     search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/usr/sbin", *folders])
     for name in names:
         if path := shutil.which(name, path=search):

@@ -1,6 +1,7 @@
 """ElasticMQ, which speaks the protocol of SQS, from Maven. `FAIRLANE_TEST_SQS_URL` replaces it.
 
-With `keeps_data` its queues and messages outlive `restart()`, but not always `restart(kill=True)`: it writes late.
+With `keeps_data` its queues and messages survive `restart()`, but not always `restart(kill=True)`, since it writes
+late.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class ElasticMQ(Server):
 
     def arguments(self) -> list[str]:
         return [
-            # Quick to start and content with little memory.
+            # Starts fast and needs little memory.
             *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m", "-Djava.net.preferIPv4Stack=true"),
             *("-cp", f"{libraries()}/*"),
             *("-Dnode-address.host=127.0.0.1", f"-Dnode-address.port={self.port}"),

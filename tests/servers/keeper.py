@@ -1,8 +1,8 @@
 """Run one server and end it when the process that asked for it is gone.
 
-Started by `process.py`, one keeper per server. A server must not outlive the test run, whatever ends that
-run, so the keeper looks every second whether its own parent is still there. (PR_SET_PDEATHSIG alone would end
-a server with the *thread* that started it.) Should the keeper itself be killed, Linux kills the server.
+Started by `process.py`, one keeper per server. A server must not outlive the test run, however the run ends. So the
+keeper checks every second whether its own parent still runs. (PR_SET_PDEATHSIG alone would end a server with the
+*thread* that started it.) If the keeper itself is killed, Linux kills the server.
 
     SIGTERM   end the server with its own stop signal, by force when that takes too long
     SIGUSR1   kill the server
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def watch_signals() -> int:
-    """Let signals end the wait in `wait_for_signal`; returns the file descriptor to wait for."""
+    """Let signals end the wait in `wait_for_signal`. Return the file descriptor to wait for."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -70,7 +70,7 @@ def watch_signals() -> int:
 
 
 def wait_for_signal(wake: int) -> bytes:
-    """The numbers of the signals that have arrived, after a second at most."""
+    """Return the numbers of the signals that have arrived, after a second at most."""
     select.select([wake], [], [], SECONDS_BETWEEN_LOOKS)
     with contextlib.suppress(BlockingIOError):
         return os.read(wake, 256)
@@ -87,7 +87,7 @@ def stop(server: subprocess.Popen[bytes], number: int) -> None:
 
 
 def die_with_keeper(keeper: int) -> Any:
-    """What the new process does before it becomes the server: ask Linux to kill it when the keeper ends."""
+    """Ask Linux to kill this process when the keeper ends. The new process calls it before it becomes the server."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)

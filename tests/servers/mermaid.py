@@ -1,4 +1,5 @@
-"""The parser of Mermaid diagrams, from npm: what draws them in a browser, with jsdom in the place of the browser.
+"""The parser of Mermaid diagrams, from npm. It is the code that draws them in a browser, run with jsdom instead of a
+browser.
 
 It reads a diagram and fails, saying why, if a browser could not draw it.
 """
@@ -32,7 +33,7 @@ if (process.argv[2] !== "--version") {
 
 
 def find() -> Program | None:
-    """A command that takes a diagram on its standard input."""
+    """Return a command that reads a diagram from its standard input."""
     command = packages.folder() / FOLDER / "check"
     return Program(command) if command.exists() and which("node") else None
 

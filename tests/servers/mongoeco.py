@@ -1,7 +1,7 @@
 """mongoeco, an emulator that speaks MongoDB's protocol, from PyPI. `FAIRLANE_TEST_MONGO_URL` replaces it.
 
-It needs Python >= 3.13, so it lives in a virtual environment of its own. Its data is kept in memory, unless
-it is started with `private("sqlite")`; its inserts get slow beyond some 300 documents in a collection.
+It needs Python >= 3.13, so it has its own virtual environment. It keeps its data in memory, unless it is started with
+`private("sqlite")`. Its inserts get slow if a collection has more than about 300 documents.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Mongoeco(Server):
 
 
 def find_python() -> Path | None:
-    """The first Python that is recent enough, on the PATH or among those of pyenv."""
+    """Return the first Python that is recent enough, on the PATH or among those of pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     on_path = (which("python3"), *(which(f"python3.{minor}") for minor in range(13, 20)))
     candidates = [path for path in on_path if path] + sorted(pyenv.glob("versions/3.*/bin/python3"))
@@ -69,7 +69,8 @@ def find_python() -> Path | None:
 
 
 def version(python: Path) -> tuple[int, int]:
-    """(3, 13), or (0, 0) if it does not run: pyenv puts a command for each version on the PATH, chosen or not."""
+    """Return the version, such as (3, 13), or (0, 0) if it does not run: pyenv puts a command for each version on the
+    PATH, even if that version is not active."""
     asked = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
     found = re.match(r"Python (\d+)\.(\d+)", asked.stdout)
     return (int(found[1]), int(found[2])) if found and asked.returncode == 0 else (0, 0)

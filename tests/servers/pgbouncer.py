@@ -1,9 +1,9 @@
-"""PgBouncer before a PostgreSQL of its own. `FAIRLANE_TEST_PGBOUNCER_URL` replaces it.
+"""PgBouncer before its own PostgreSQL. `FAIRLANE_TEST_PGBOUNCER_URL` replaces it.
 
 One database under many names: `postgres` with transaction pooling and `session` with session pooling, each with 2
 server connections; `strict`, like `postgres` but with another default isolation level; `direct`, with as many
-connections as a test may want. Any other name is like `postgres` with a pool of its own, so that tests which run
-beside each other do not use up each other's.
+connections as a test may want. Any other name is like `postgres`, but with a separate pool, so that parallel tests do
+not use the connections of each other.
 """
 
 from __future__ import annotations

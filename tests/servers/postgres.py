@@ -1,4 +1,4 @@
-"""PostgreSQL, with plpgsql_check where it can be had.
+"""PostgreSQL, with plpgsql_check where it is available.
 
 `FAIRLANE_TEST_POSTGRES_URL` replaces it: the URL of a superuser in a database that the tests may fill.
 """
@@ -21,13 +21,13 @@ from tests.servers.process import Program, ServerError, open_to_everybody, unpri
 OLDEST = 14
 USUAL_PLACES = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql@*/bin")
 
-# The compiler for big queries, and texts in other languages: three quarters of all.
+# The compiler for large queries, and texts in other languages: three quarters of the size.
 NOT_NEEDED = (
     *("usr/lib/*/libLLVM*", "usr/lib/*/libz3*", "usr/lib/postgresql/*/lib/bitcode"),
     *("usr/lib/postgresql/*/lib/llvmjit*", "usr/share/locale", "usr/share/i18n"),
 )
 
-# The durability of the *machine* does not matter to a test, everything else stays as it is delivered.
+# Tests do not need to survive a crash of the *machine*. All other settings keep their defaults.
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "200",
@@ -92,13 +92,13 @@ class Postgres(Server):
         return ["-D", str(self.folder / "data"), *options, *self.args]
 
     def is_ready(self) -> bool:
-        # The file of *this* data folder: a server that merely answers on the port might be somebody else's.
+        # The file of *this* data folder: a server that answers on the port may belong to another test.
         lines = self._pid_file()
         return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
     def close(self) -> None:
         self.stop()
-        # A killed server leaves its file, and with it a shared memory segment that nobody else would remove.
+        # A killed server leaves its file and a shared memory segment, which nothing else would remove.
         if len(lines := self._pid_file()) >= 7 and (ipcrm := shutil.which("ipcrm")):
             subprocess.run([ipcrm, "-m", lines[6].split()[-1]], check=False, capture_output=True)
         super().close()
@@ -113,7 +113,7 @@ class Postgres(Server):
 
 
 def find_tool(name: str) -> Program | None:
-    """A program of the PostgreSQL that the tests use, such as `psql`."""
+    """Return a program of the PostgreSQL that the tests use, such as `psql`."""
     bin_folder = find_bin()
     if bin_folder is None or not (bin_folder / name).exists():
         return None
@@ -122,7 +122,7 @@ def find_tool(name: str) -> Program | None:
 
 
 def find_bin() -> Path | None:
-    """The folder of PostgreSQL's programs; one whose server has plpgsql_check comes first."""
+    """Return the folder of PostgreSQL's programs; a folder whose server has plpgsql_check comes first."""
     on_path = which("initdb")
     folders = [on_path.resolve().parent] if on_path else []
     for root in (Path("/"), packages.folder() / "postgres"):
@@ -134,7 +134,7 @@ def find_bin() -> Path | None:
 
 
 def major(bin_folder: Path) -> int:
-    """The server's major version, from its folder's name if that tells it."""
+    """Return the server's major version, from its folder's name if that contains it."""
     if found := re.search(r"(?:postgresql[/@]|pgsql-)(\d+)", str(bin_folder)):
         return int(found[1])
     if not (bin_folder / "postgres").exists():
@@ -144,7 +144,7 @@ def major(bin_folder: Path) -> int:
 
 
 def has_plpgsql_check(bin_folder: Path) -> bool:
-    """Whether the server can be given the extension: PostgreSQL looks beside its own programs."""
+    """Return whether the extension can be installed: PostgreSQL looks for it beside its own programs."""
     above = bin_folder.resolve()
     places = [above.parent / "share/extension", above.parent / "share/postgresql/extension"]
     if above.parts[-4:-2] == ("lib", "postgresql"):  # Debian: usr/lib/postgresql/15/bin
@@ -153,7 +153,8 @@ def has_plpgsql_check(bin_folder: Path) -> bool:
 
 
 def reachable(program: Program, user: str | None, folder: Path, name: str = "postgres") -> Program:
-    """The program as `user` can start it: an unpacked one may lie in a folder that only root may enter."""
+    """Return the program so that `user` can start it: an unpacked program may be in a folder that only root may
+    enter."""
     root = packages.folder() / name
     if user is None or root not in program.path.parents or open_to_everybody(program.path):
         return program

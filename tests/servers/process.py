@@ -1,4 +1,4 @@
-"""A server's process, as seen by the one who started it: see `keeper.py` for who ends it if nobody does."""
+"""A server's process, as the code that started it sees it. If that code does not end it, `keeper.py` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *args: str, user: str | None = None, cwd: Path | None = None) -> str:
-        """Run it to its end; returns what it printed."""
+        """Run it to its end. Return what it printed."""
         done = subprocess.run(
             [str(self.path), *args],
             env=clean_environment(self.env),
@@ -68,7 +68,7 @@ class Process:
             "gid": account.pw_gid if account else None,
         }
         with log.open("ab") as errors:
-            # A session of its own: Ctrl-C in a terminal is for the runner, which then stops its servers.
+            # A new session: Ctrl-C in a terminal must reach only the runner, which then stops its servers.
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", str(KEEPER), json.dumps(spec)],
                 stdin=subprocess.DEVNULL,
@@ -102,13 +102,14 @@ class Process:
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Nothing that would change a server's behaviour (PGDATA, JAVA_TOOL_OPTIONS, a time zone, …)."""
+    """Return an environment without variables that change a server's behaviour (PGDATA, JAVA_TOOL_OPTIONS, a time zone,
+    …)."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     return {"HOME": "/", "LC_ALL": "C.UTF-8", **kept, **extra}
 
 
 def unprivileged_user() -> str | None:
-    """Whom to be for a server that refuses to run as root; None if that is not needed."""
+    """Return the user for a server that refuses to run as root; None if no other user is needed."""
     if os.geteuid() != 0:
         return None
     for name in UNPRIVILEGED_USERS:
@@ -120,5 +121,5 @@ def unprivileged_user() -> str | None:
 
 
 def open_to_everybody(path: Path) -> bool:
-    """Whether any user may enter every folder on the way to `path`."""
+    """Return whether any user may enter every folder on the way to `path`."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)

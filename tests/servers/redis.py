@@ -1,6 +1,6 @@
-"""Redis, alone. `FAIRLANE_TEST_REDIS_URL` replaces it.
+"""Redis as a single server. `FAIRLANE_TEST_REDIS_URL` replaces it.
 
-Nothing is written to disk, so a restarted server is empty. A test that restarts one and wants its data back
+Nothing is written to disk, so a restarted server is empty. A test that restarts a server and needs its data again
 starts it with `private("--appendonly", "yes")`.
 """
 

@@ -27,7 +27,7 @@ class Node(Redis):
 
     @property
     def bus_port(self) -> int:
-        """The nodes' own port. By default it would be `port` + 10,000, which may be taken."""
+        """Return the port for messages between nodes. The default is `port` + 10,000, which may be taken."""
         if self._ports[0] != self.port:
             self._ports = (self.port, free_port())
         return self._ports[1]

@@ -1,4 +1,4 @@
-"""Just enough of the Redis protocol to set up a cluster without a client library."""
+"""The part of the Redis protocol that is needed to set up a cluster without a client library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Connection:
         self._stream = stream
 
     def call(self, *words: str | int) -> str:
-        """One command; returns the answer as text."""
+        """Send one command. Return the answer as text."""
         encoded = [str(word).encode() for word in words]
         self._stream.write(b"*%d\r\n" % len(encoded))
         self._stream.writelines(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)

@@ -1,6 +1,6 @@
 """The stand-in for rqlite (see `tests/servers/rqlite`) as a process: three nodes that all tests share.
 
-`FAIRLANE_TEST_RQLITE_URL` replaces it by a real cluster. A test that breaks nodes or answers takes
+`FAIRLANE_TEST_RQLITE_URL` replaces it by a real cluster. A test that breaks nodes or answers uses
 `tests.servers.rqlite.private(…)`, which runs inside the test and has switches for that.
 """
 
@@ -37,7 +37,8 @@ class Rqlite(Server):
 
     @property
     def control(self) -> str:
-        """Where to POST faults: see `tests/servers/rqlite/control.py`. Another address after each start."""
+        """Return the address to POST faults to: see `tests/servers/rqlite/control.py`. It is another one after each
+        start."""
         return str(self._where()["control"])
 
     def arguments(self) -> list[str]:
@@ -50,7 +51,7 @@ class Rqlite(Server):
         return bool(self._where())
 
     def _where(self) -> dict[str, str | list[str]]:
-        """What the process says of itself in its first line."""
+        """Return what the process prints in its first line."""
         line, newline, _ = self.log().partition("\n")
         return dict(json.loads(line)) if newline and line.startswith("{") else {}
 

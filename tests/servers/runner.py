@@ -1,4 +1,4 @@
-"""Run a command beside the servers it needs."""
+"""Run a command together with the servers that it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 def install(names: Sequence[str], *, tools: Sequence[str] = ()) -> None:
-    """Fetch the programs of these servers, as far as they are missing and not replaced by a variable."""
+    """Fetch the missing programs of these servers, except those that a variable replaces."""
     wanted: list[Callable[[], object]] = [
         SERVERS[name].install for name in names if not os.environ.get(SERVERS[name].variable)
     ]
@@ -29,7 +29,7 @@ def install(names: Sequence[str], *, tools: Sequence[str] = ()) -> None:
 
 
 def run(names: Sequence[str], command: Sequence[str]) -> int:
-    """Start the servers, run the command, stop what was started; returns the command's exit code."""
+    """Start the servers, run the command, stop what was started. Return the command's exit code."""
     with contextlib.ExitStack() as stack:
         with signals_as_exceptions():
             urls = start(names, stack)
@@ -37,7 +37,7 @@ def run(names: Sequence[str], command: Sequence[str]) -> int:
 
 
 def start(names: Sequence[str], stack: contextlib.ExitStack) -> dict[str, str]:
-    """The URLs of the servers by variable; those started here are stopped by the stack."""
+    """Start servers and return their URLs by variable. The stack stops the servers that were started here."""
     urls = {SERVERS[name].variable: os.environ.get(SERVERS[name].variable, "") for name in names}
     missing = [name for name in names if not urls[SERVERS[name].variable]]
     install(missing)
@@ -63,14 +63,15 @@ def fetch_tools() -> None:
 
 
 def at_once(functions: Sequence[Callable[[], object]]) -> None:
-    """Call them beside each other; the first error is raised when all have ended."""
+    """Call the functions at the same time; the first error is raised when all have ended."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         for called in [pool.submit(function) for function in functions]:
             called.result()
 
 
 def call(command: Sequence[str], urls: Mapping[str, str]) -> int:
-    """The command's exit code (128 + n if signal n ended it), with signals to us passed on to it."""
+    """Run the command, and pass on to it the signals that this process gets. Return its exit code (128 + n if signal n
+    ended it)."""
     try:
         child = subprocess.Popen(command, env={**os.environ, **urls})
     except OSError as error:
@@ -79,7 +80,7 @@ def call(command: Sequence[str], urls: Mapping[str, str]) -> int:
     def forward(number: int, _: FrameType | None) -> None:
         child.send_signal(number)
 
-    # A terminal sends Ctrl-C to the command as well: it decides when it is done.
+    # A terminal sends Ctrl-C to the command as well, and the command decides when it ends.
     previous = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
     previous |= {number: signal.signal(number, forward) for number in FORWARDED}
     try:
@@ -92,7 +93,7 @@ def call(command: Sequence[str], urls: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def signals_as_exceptions() -> Iterator[None]:
-    """While servers start, let a signal unwind the stack, so that they stop."""
+    """While servers start, let a signal raise an exception, so that the servers are stopped."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)

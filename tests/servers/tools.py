@@ -1,4 +1,4 @@
-"""Programs that tests use besides servers: `psql`, `sqlite3`, the Lua linter, the parser of Mermaid diagrams."""
+"""Programs other than servers that tests use: `psql`, `sqlite3`, the Lua linter, the parser of Mermaid diagrams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POSTGRES_TOOLS = ("psql", "pg_dump", "pg_isready")
 
 
 def find_tool(name: str) -> Program | None:
-    """The program of this name, with the environment it needs; `Program.run(*args)` runs it."""
+    """Return the program of this name, with the environment that it needs; `Program.run(*args)` runs it."""
     if name in POSTGRES_TOOLS and (tool := postgres.find_tool(name)):
         return tool
     if name == "mermaid":
@@ -27,7 +27,7 @@ def find_tool(name: str) -> Program | None:
 
 
 def install_tool(name: str) -> Program:
-    """`find_tool`, after fetching the tool if this machine lacks it."""
+    """Do what `find_tool` does, but first fetch the tool if this machine does not have it."""
     if name == "luacheck" and find_tool(name) is None:
         packages.unpack_debian("luacheck", ["lua-check"])
         write_luacheck(packages.folder() / "luacheck")
@@ -52,7 +52,7 @@ def unpacked_luacheck() -> Program | None:
 
 
 def write_luacheck(root: Path) -> None:
-    """A command that runs the unpacked luacheck with the Lua and the modules unpacked beside it."""
+    """Write a command that runs the unpacked luacheck with the Lua and the modules unpacked beside it."""
     command = root / "bin" / "luacheck"
     command.parent.mkdir(exist_ok=True)
     modules = sorted(root.glob("usr/lib/*/lua/5.1"))

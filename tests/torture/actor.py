@@ -1,7 +1,7 @@
 """One client: `python -m tests.torture.actor ROLE TWIN URL QUEUE JOURNAL SEED`, until SIGTERM.
 
-Roles: `publisher`, `worker`, and on Postgres `transactions`, a publisher that publishes in transactions of its own and
-rolls one of five back.
+Roles: `publisher`, `worker`, and on Postgres `transactions`: a publisher that publishes in its own transactions and
+rolls back one of five.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _stopping = False
 
 
 def _stop(*_: object) -> None:
-    global _stopping  # a signal handler has nowhere else to leave a word
+    global _stopping  # a signal handler has no other place to report to
     _stopping = True
 
 
 class Plan:
-    """What a client does next, at random; the same seed does the same."""
+    """Chooses at random what a client does next; the same seed makes the same choices."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
 
     def message(self) -> tuple[str, str, int]:
-        """A group, an event that is there once, and the group's priority."""
+        """Return a group, a unique event, and the group's priority."""
         number = self._random.randrange(len(GROUPS))
         return GROUPS[number], str(uuid.UUID(int=self._random.getrandbits(128))), number % 3
 
@@ -45,10 +45,10 @@ class Plan:
         return self._random.choice((0.5, 1.0, 2.0))
 
     def steps(self) -> Iterator[tuple[str, float]]:
-        """What becomes of a lease: operations and their numbers."""
+        """Return what to do with a lease: operations and their numbers."""
         die = self._random.random()
         if die < 0.06:
-            yield "wait", 2.3  # lets the lease run out, and then comes back late
+            yield "wait", 2.3  # lets the lease run out, and then uses it late
         elif die < 0.12:
             yield "extend", 2.0
         if die > 0.9:
@@ -74,7 +74,7 @@ def facts(lease: Lease[Any]) -> dict[str, Any]:
 
 
 def options(url: str) -> dict[str, Any]:
-    """Let calls end soon where the backend has the option for it."""
+    """Return options that make calls end soon, where the backend has them."""
     names = {option.name for option in fairlane.backends.manifest_of(url.partition(":")[0]).options}
     return {"timeout": TIMEOUT} if "timeout" in names else {}
 
@@ -138,7 +138,7 @@ async def awaited(role: str, url: str, queue: str, journal: Journal, plan: Plan)
 
 
 async def impatient(call: Any, plan: Plan) -> Any:
-    """Await a call, and now and then give up at once."""
+    """Await a call, and sometimes give up at once."""
     return await asyncio.wait_for(call, plan.pause() / 2 if plan.chance(0.03) else None)
 
 
@@ -208,7 +208,7 @@ def transactions(url: str, queue: str, journal: Journal, plan: Plan) -> None:
                             else:
                                 connection.commit()
                                 entry.returned(seq)
-                        except psycopg.Error as error:  # of the application's own commit
+                        except psycopg.Error as error:  # from the application's own commit
                             raise FairlaneError("the application's transaction failed") from error
                     time.sleep(plan.pause())
         except (FairlaneError, psycopg.Error):

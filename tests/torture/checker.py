@@ -1,7 +1,8 @@
-"""Look for what must never be in a recorded history. Every doubt is in favour of the queue: what is reported is wrong.
+"""Look for violations in a recorded history. In doubt nothing is reported: what is reported is certainly wrong.
 
-A call that failed or was killed may have been carried out at any time from its beginning until much later, so it only
-ever excuses something. Times of different processes are comparable, since they share the machine's monotonic clock.
+A call that failed or was killed may have been carried out at any time from its beginning until much later. So such a
+call can only excuse something. Times of different processes are comparable, since all use the machine's monotonic
+clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import pairwise
 from tests.torture.history import NEVER, Call
 
 GRACE = 0.15
-"""Seconds by which a lease is taken to be shorter or longer than it says: clocks and their resolutions differ."""
+"""The tolerance in seconds for the length of a lease: clocks and their resolutions differ."""
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class Delivery:
 
     @property
     def finished(self) -> Call | None:
-        """The ack or nack that ended it for certain."""
+        """Return the ack or nack that certainly ended it."""
         return next((call for call in self.calls if call.ok and call.operation in ("ack", "nack")), None)
 
     @property
@@ -35,11 +36,11 @@ class Delivery:
         return next((call for call in self.calls if call.ok and call.operation == "ack"), None)
 
     def held_until(self) -> float:
-        """Until when its group was certainly held: nobody else may be given the group in between."""
+        """Return until when its group was certainly held: no other claim may get the group before."""
         end = self.claim.start + float(self.claim.arguments["visibility"]) - GRACE
         for call in self.calls:
             if call.start > end:
-                break  # it had run out by then, and somebody may have the group
+                break  # it had run out by then, and another worker may have the group
             if call.operation == "extend" and call.ok:
                 end = call.start + float(call.arguments["visibility"]) - GRACE
             elif call.operation in ("ack", "nack"):
@@ -49,7 +50,7 @@ class Delivery:
         return end
 
     def busy_until(self) -> float:
-        """Until when its group may have been held or parked."""
+        """Return until when its group may have been held or parked."""
         done = self.finished
         if done is not None:
             return done.end + float(done.arguments.get("delay", 0.0)) + GRACE
@@ -61,7 +62,7 @@ class Delivery:
 
 
 class History:
-    """The calls, sorted by what they are about."""
+    """The calls, sorted by message and group."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
@@ -82,7 +83,7 @@ class History:
 
 
 def check(calls: Sequence[Call], *, limit: float, stopped: frozenset[str] = frozenset()) -> list[str]:
-    """Return what is wrong, a line each.
+    """Return what is wrong, one line for each violation.
 
     Args:
         limit: seconds that any call may take.
@@ -100,7 +101,7 @@ def check(calls: Sequence[Call], *, limit: float, stopped: frozenset[str] = froz
 
 
 def _messages(history: History) -> Iterator[str]:
-    """Lost, doubled, invented; delivered after it was acked."""
+    """Yield messages that were lost, doubled or invented, or delivered after their ack."""
     known = {call.arguments["event"]: call for call in history.published}
     for event, call in known.items():
         deliveries = history.by_message.get(event, [])
@@ -124,7 +125,8 @@ def _messages(history: History) -> Iterator[str]:
 
 
 def _order(history: History) -> Iterator[str]:
-    """Within a group, what was published before another began is acked before the other is delivered."""
+    """Check the order in each group: if one publish returned before another began, its message is acked before the
+    other is delivered."""
     by_group: dict[str, list[Call]] = defaultdict(list)
     for call in history.published:
         if call.ok and call.result != "rolled back":
@@ -146,7 +148,7 @@ def _order(history: History) -> Iterator[str]:
 
 
 def _open_at(history: History, event: str, moment: float) -> bool:
-    """Tell whether a message was certainly not finished at a moment."""
+    """Return whether a message was certainly not finished at a moment."""
     begun = [
         call.start
         for delivery in history.by_message.get(event, [])
@@ -214,7 +216,7 @@ def _meets(spans: Sequence[tuple[float, float]], start: float, end: float) -> bo
 
 
 def _calls(history: History, limit: float, stopped: frozenset[str]) -> Iterator[str]:
-    """Errors that are not Fairlane's, and calls that take too long."""
+    """Yield errors that are not Fairlane's, and calls that took too long."""
     for call in history.calls:
         if call.outcome == "raw":
             yield f"raw: {call.operation} of {call.who} raised {call.result}"

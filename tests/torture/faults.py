@@ -1,4 +1,4 @@
-"""What goes wrong while clients work: each fault is one method, chosen at random."""
+"""The faults while clients work: each fault is one method, and the choice is random."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Clients:
         self._seed = seed
         self._number = 0
         self.stopped: set[str] = set()
-        """Those that were stopped for a while: how long their calls took says nothing."""
+        """Clients that were stopped for a while: the duration of their calls does not count."""
         self._running: dict[str, tuple[subprocess.Popen[bytes], tuple[str, str]]] = {}
         for role in roles:
             self._start(role)
@@ -64,7 +64,7 @@ class Clients:
         process.send_signal(signal.SIGCONT)
 
     def end(self) -> list[str]:
-        """Let all of them finish; returns what is wrong with their ends."""
+        """Let all of them finish. Return what is wrong with the way they ended."""
         for process, _ in self._running.values():
             process.terminate()
         return [line for name, (process, _) in self._running.items() if (line := self._ended(name, process))]
@@ -77,13 +77,13 @@ class Clients:
             process.wait()
             return f"slow: {name} did not end within 60 s"
         printed = (self._folder / f"{name}.err").read_text(errors="replace").strip()
-        if printed or code not in (0, -signal.SIGTERM):  # the latter: it had not even begun
+        if printed or code not in (0, -signal.SIGTERM):  # the latter: it had not begun yet
             return f"raw: {name} ended with code {code} and printed: {printed[-800:]}"
         return None
 
 
 class Faults:
-    """Does one thing after the other, until it is told to stop."""
+    """Causes one fault after the other, until it is told to stop."""
 
     def __init__(self, clients: Clients, proxy: Proxy | None, server: Server | None, url: str, queue: str) -> None:
         self._clients = clients
@@ -123,8 +123,8 @@ class Faults:
         self._clients.freeze(self._clients.pick(chance), chance.uniform(0.5, 2.5))
 
     def migrate_again(self, chance: random.Random) -> None:
-        """A migration to where the queue is already changes nothing, also beside everybody."""
-        with contextlib.suppress(Exception):  # the server may be away just now
+        """Migrate to the queue's current revision: this changes nothing, also while clients work."""
+        with contextlib.suppress(Exception):  # the server may be down at this moment
             migrate.upgrade(self._url, queue=self._queue)
 
     def cut(self, chance: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""What clients have seen: one line of JSON before each call and one after it, in a file for each client."""
+"""The records of clients: one line of JSON before each call and one after it, in a file for each client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Call:
 
     Attributes:
         end: when it returned; infinity when its client was killed in it.
-        outcome: `ok`; `error`, one of Fairlane's; `raw`, any other; `cancelled`; `pending`, nobody knows.
+        outcome: `ok`; `error`, one of Fairlane's; `raw`, any other; `cancelled`; `pending`, not known.
         result: what it returned, or the error in words.
     """
 
@@ -57,7 +57,7 @@ class Journal:
 
 
 class Entry:
-    """A call under way: leave it with `returned`, or with an exception, which is written down and passes on."""
+    """A running call: it ends with `returned`, or with an exception, which is written down and passed on."""
 
     def __init__(self, journal: Journal, number: int) -> None:
         self._journal = journal

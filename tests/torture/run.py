@@ -26,7 +26,7 @@ SERVER_OF = {"postgres": "postgres", "redis": "redis", "libsql": "sqld", "rqlite
 """The test server of each backend that has one; the others need none."""
 
 LIMIT = TIMEOUT + 20.0
-"""Seconds that a call may take: its timeout, twice where it is tried again, and what a loaded machine adds."""
+"""Seconds that a call may take: its timeout, twice if the call is repeated, and an allowance for a loaded machine."""
 
 ROLES = [("publisher", "sync"), ("publisher", "async"), *[("worker", "sync")] * 2, ("worker", "async")]
 
@@ -52,7 +52,7 @@ class Verdict:
 
 @contextlib.contextmanager
 def place(backend: str, folder: Path) -> Iterator[tuple[str, str, Proxy | None, Server | None]]:
-    """A database of our own: the URL without and with a proxy before it, the proxy, the server."""
+    """A private database: its URL without and with a proxy, the proxy, the server."""
     if backend == "sqlite":
         url = f"sqlite:///{folder / 'queue.db'}"
         yield url, url, None, None
@@ -87,7 +87,7 @@ def run(backend: str, seconds: float, seed: int, *, keep: Path | None = None) ->
 
 
 def drain(url: str, queue: str, journal: Journal) -> list[str]:
-    """Claim and ack until nothing is left, leases that nobody holds any more included."""
+    """Claim and ack until nothing is left, also the messages of abandoned leases."""
     end = time.monotonic() + 120
     with fairlane.connect(url, queue, startup_timeout=30) as transport:
         while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""The checker of recorded histories finds each kind of violation, planted in a history that is right without it."""
+"""The checker finds each kind of violation that is planted in an otherwise correct history."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Story:
         return self.add(who, "ack", start, start + 0.1, token=token, **more)
 
     def found(self, *, stopped: frozenset[str] = frozenset()) -> set[str]:
-        """The kinds of violations."""
+        """Return the kinds of violations."""
         ordered = sorted(self.calls, key=lambda call: call.start)
         return {line.partition(":")[0] for line in check(ordered, limit=LIMIT, stopped=stopped)}
 
 
 def right() -> Story:
-    """Two messages of one group, published, delivered and acked in order."""
+    """Make a correct history: two messages of one group, published, delivered and acked in order."""
     story = Story().publish("A", 0).publish("B", 1, seq=2)
     story.claim("A", 2, token="a").ack(3, token="a")
     return story.claim("B", 4, token="b", facts={"seq": 2}).ack(5, token="b").claim(None, 6)
 
 
-def test_a_history_that_is_right_is_found_right() -> None:
+def test_a_correct_history_has_no_violations() -> None:
     assert right().found() == set()
 
 

@@ -16,7 +16,7 @@ SECONDS = float(os.environ.get("FAIRLANE_TORTURE_SECONDS", "20"))
 @pytest.mark.timeout(SECONDS + 400)
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis", "libsql", "rqlite", "mongo"])
 def test_nothing_is_lost_doubled_or_out_of_order_under_faults(backend: str) -> None:
-    """Guards against what no single scene shows: faults of several kinds at once, beside many clients."""
+    """Guards against problems that no other test shows: faults of several kinds at once, with many clients."""
     if backend in SERVER_OF:
         kind = SERVERS[SERVER_OF[backend]]
         require_server(None if kind.find() else f"{kind.variable}: this machine has no program for {backend}")

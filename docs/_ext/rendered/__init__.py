@@ -1,1 +1,1 @@
-"""What the pages take from the code at every build. See `directive`."""
+"""The parts of pages that come from the code at every build. See `directive`."""

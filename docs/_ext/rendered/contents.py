@@ -1,6 +1,6 @@
-"""What the code says, as Markdown: promises, options. What the templates say is in `templated`.
+"""Promises and options from the code, as Markdown. `templated` renders the templates.
 
-No Sphinx here, so that tests can look at what a page gets.
+This module does not use Sphinx, so that tests can check what a page gets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DIFFERS = "≠"
 
 
 def facts_of_all() -> str:
-    """Return what a chooser asks first, of each backend."""
+    """Return for each backend what people who choose a backend need first."""
     lines = [f"| | {' | '.join(_FACTS)} |", "|---|" + "---|" * len(_FACTS)]
     lines += [f"| [{name}]({name}.md) | {' | '.join(_facts(entry))} |" for name, entry in TABLE.items()]
     return "\n".join([*lines, ""])
@@ -52,7 +52,7 @@ _FACTS = ("shared within a", "durability", "clock", "resolution", "publish in yo
 
 
 def _facts(backend: Capabilities) -> Iterator[str]:
-    """What a chooser asks first, in the order of `_FACTS`."""
+    """Yield what people who choose a backend need first, in the order of `_FACTS`."""
     yield backend.reach
     yield backend.durability
     yield backend.clock
@@ -97,7 +97,7 @@ def options(backend: str) -> str:
 
 
 def options_table(declared: Sequence[Option]) -> str:
-    """Return a line for each option; nothing where there are none."""
+    """Return a table with a line for each option; an empty text if there are none."""
     if not declared:
         return ""
     lines = ["| option | default | unit | stands in | what for |", "|---|---|---|---|---|"]
@@ -109,12 +109,12 @@ def options_table(declared: Sequence[Option]) -> str:
 
 
 def _written(value: object) -> str:
-    """A value as people write it."""
+    """Return a value as people write it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _places(option: Option) -> Iterator[str]:
-    """Where people write an option."""
+    """Yield the places where people write an option."""
     if option.for_url and option.in_url:
         yield "the URL"
     if option.for_url:
@@ -124,7 +124,7 @@ def _places(option: Option) -> Iterator[str]:
 
 
 def backends_in_short() -> str:
-    """Return a table of what a chooser asks first: a line for each backend, and only what differs between them."""
+    """Return a table for people who choose a backend: a line for each backend, and only what differs between them."""
     lines = [
         "| backend | URL | shared within a | durability | publish in your transaction | looked at with | differs in |",
         "|---|---|---|---|---|---|---|",

@@ -34,7 +34,8 @@ class Rendered(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive. Pages are read again in every build, since no file says that the code has changed."""
+    """Register the directive. Pages are read again in every build, since Sphinx cannot see that the code has
+    changed."""
     app.add_directive("rendered", Rendered)
     app.connect("env-get-outdated", lambda app, env, *_: list(env.found_docs))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

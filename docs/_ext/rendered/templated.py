@@ -1,4 +1,4 @@
-"""What the templates say for a queue called `fairlane`, as Markdown: layouts and operations, file by file."""
+"""The templates rendered for a queue called `fairlane`, as Markdown: layouts and operations, file by file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLOORS = (0, 3)
 """A claim in the SQLite family has a text for each `min_priority`; these two show how they differ."""
 
 ONLY = {"clock": ("rqlite",), "exists": ("libsql", "rqlite"), "finished": ("libsql", "rqlite")}
-"""Files of the SQLite family that some of it use."""
+"""Files of the SQLite family that only some of its backends use."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def operations(backend: str) -> str:
 
 
 def protocol(*modules: str) -> str:
-    """Return what modules say about themselves, word for word."""
+    """Return the docstrings of modules, unchanged."""
     texts = (import_module(f"fairlane.backends.{module}").__doc__ or "" for module in modules)
     return "\n".join(f"```text\n{text.strip()}\n```\n" for text in texts)
 
@@ -98,7 +98,7 @@ def _settings(backend: str) -> Settings:
 
 
 def _migrated(backend: str) -> Iterator[Script]:
-    """The files of all revisions, in the order in which a migration applies them."""
+    """Yield the files of all revisions, in the order in which a migration applies them."""
     settings = _settings(backend)
     if backend == "postgres":
         path = "schema/postgres/namespace.sql.j2"
@@ -113,13 +113,13 @@ def _migrated(backend: str) -> Iterator[Script]:
 
 
 def _procedures(backend: str) -> list[Script]:
-    """What is stored, as the newest revision has it."""
+    """Return the stored operations of the newest revision."""
     newest = {script.path: script for script in _migrated(backend) if "/superseded/" not in script.path}
     return [script for path, script in newest.items() if not path.startswith("schema/")]
 
 
 def _statements(backend: str) -> Iterator[Script]:
-    """What clients send: the files beside the stored ones."""
+    """Yield the statements that clients send: the files that are not stored."""
     dialect = MANIFESTS[backend].dialect or ""
     stored = {script.path for script in _migrated(backend)}
     variables = {"queue": QUEUE, "dialect": backend}
@@ -138,7 +138,7 @@ def _statements(backend: str) -> Iterator[Script]:
 
 
 def _functions() -> list[Script]:
-    """The functions of Redis, and the parts that they share."""
+    """Return the functions of Redis, and the parts that they share."""
     names = [file.name.partition(".")[0] for file in sorted((bundle_root() / "lua").glob("*.lua.j2"))]
     return [_lua(name) for name in names if name not in ("keys", "library")]
 

@@ -1,4 +1,4 @@
-"""What the tests must know of each backend beyond its transports: one kit for each, and its line in `KITS`."""
+"""What the tests need to know of each backend besides its transports: one kit for each, and its line in `KITS`."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ KITS: dict[str, type[Kit]] = {
     "rqlite": RqliteKit,
     "sqs": SqsKit,
 }
-"""By the name in the test's id."""
+"""The kits by the name in the test's id."""

@@ -1,4 +1,4 @@
-"""What the tests must know of a backend beyond its transports."""
+"""What the tests need to know of a backend besides its transports."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Kit:
-    """One backend as the tests see it. Methods block, and open a connection of their own for each call."""
+    """One backend as the tests see it. Methods block, and each call opens its own connection."""
 
     backend: ClassVar[str]
     variable: ClassVar[str | None] = None
     """The environment variable with the URL of the server; None if the backend needs none."""
 
     folder: Path
-    """Where a test may keep files."""
+    """The folder where a test may keep files."""
 
     server_url: str | None = None
-    """The URL of a server of the test's own, instead of the one of the environment."""
+    """The URL of the test's private server, instead of the one of the environment."""
 
     @property
     def caps(self) -> Capabilities:
@@ -35,7 +35,7 @@ class Kit:
 
     @property
     def missing(self) -> str | None:
-        """Why this backend cannot be tested here; None if it can."""
+        """Return why this backend cannot be tested here; None if it can."""
         if self.variable is None or os.environ.get(self.variable):
             return None
         return f"{self.variable} is not set: `make test` starts the servers, or `python -m tests.servers run -- pytest`"
@@ -45,11 +45,12 @@ class Kit:
         return self.server_url or os.environ[self.variable or ""]
 
     def options(self, twin: str) -> dict[str, Any]:
-        """Options of a transport that let many calls run at once."""
+        """Return options of a transport that let many calls run at once."""
         return {}
 
     def connection(self, queue: str, twin: str) -> Any:
-        """Connect as an application of this twin does that publishes in its own transaction; awaitable for asyncio."""
+        """Connect as an application that publishes in its own transaction does with this twin; awaitable for
+        asyncio."""
         raise NotImplementedError
 
     def create(self, queue: str, head_start: float | str | None = None) -> None:
@@ -68,12 +69,12 @@ class Kit:
         raise NotImplementedError
 
     def settle(self, queue: str) -> None:
-        """Let the server take note of much that has changed, as it would by itself in a while."""
+        """Let the server process many changes now (statistics, vacuum), as it would by itself some time later."""
 
     def now(self, queue: str) -> datetime:
-        """The time by the clock that leases run by."""
+        """Return the time of the clock that leases run by."""
         raise NotImplementedError
 
     def leftovers(self, queue: str) -> dict[str, int]:
-        """How many rows, keys or documents there are, by table, collection or key."""
+        """Return how many rows, keys or documents there are, by table, collection or key."""
         raise NotImplementedError

@@ -15,10 +15,10 @@ class LibsqlKit(Kit):
     variable = "FAIRLANE_TEST_LIBSQL_URL"
 
     def options(self, twin: str) -> dict[str, Any]:
-        return {"retry_seconds": 2.0}  # tests of a server that is down wait for the end of it, many times
+        return {"retry_seconds": 2.0}  # tests of a server that is down wait for this time, and do so often
 
     def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
-        """Send statements in one atomic batch, again while others write; answers with the rows of each."""
+        """Send statements in one atomic batch, and repeat it while others write. Return the rows of each."""
         import asyncio
 
         from libsql_client import LibsqlError

@@ -19,7 +19,7 @@ class MemoryKit(Kit):
 
     def create(self, queue: str, head_start: float | str | None = None) -> None:
         if head_start is not None:
-            chosen: Any = head_start  # the store says itself what it takes
+            chosen: Any = head_start  # the store itself checks what it accepts
             MemoryStore._shared[queue] = MemoryStore(chosen)
 
     def drop(self, queue: str) -> None:

@@ -14,7 +14,7 @@ from fairlane.backends.stored import CLAIM, NACK, PUBLISH, Call, Operation, Rows
 from tests.harness.kits.base import EPOCH, Kit
 
 OPTIONS = ("unique", "partialFilterExpression")
-"""What an index may have beside its keys."""
+"""What an index may have besides its keys."""
 
 
 class MongoKit(Kit):
@@ -30,7 +30,7 @@ class MongoKit(Kit):
         return pymongo.MongoClient(self.url(queue))
 
     def database(self, queue: str) -> Any:
-        """The database, through a client that stays open: to connect takes the emulator longer than a request."""
+        """The database, through a client that stays open: with the emulator, connecting takes longer than a request."""
         import pymongo
 
         key = (self.url(queue), os.getpid())
@@ -39,7 +39,8 @@ class MongoKit(Kit):
         return self._clients[key].get_default_database("fairlane")
 
     def create(self, queue: str, head_start: float | str | None = None) -> None:
-        """Make a queue: copy what one migration has made, since a migration takes the emulator some twenty requests."""
+        """Make a queue: copy what one migration has made, since a migration sends some twenty requests to the slow
+        emulator."""
         key = (self.url(queue), head_start)
         if key not in self._migrated:
             super().create(queue, head_start)
@@ -78,7 +79,7 @@ class MongoKit(Kit):
             for call in calls:
                 answers.append(self._perform(transport, **call.arguments, operation=call.operation))
                 if not answers[-1]:
-                    break  # nothing is deliverable: the rest would be told the same
+                    break  # nothing is deliverable: the other claims would return the same
         return answers
 
     def _perform(self, transport: Any, operation: Operation, **arguments: Any) -> Rows:
@@ -93,7 +94,7 @@ class MongoKit(Kit):
         return [{"group_id": held.group_id}]
 
     def _publish(self, queue: str, publishes: list[dict[str, Any]]) -> list[Rows]:
-        """Write what publishing one after the other would leave."""
+        """Write the documents that publishing one by one would leave."""
         with self.connect(queue) as client:
             database = client.get_default_database("fairlane")
             meta = database[f"{queue}_meta"].find_one_and_update({"_id": "queue"}, {"$inc": {"seq": len(publishes)}})

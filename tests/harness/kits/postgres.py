@@ -33,7 +33,8 @@ class PostgresKit(Kit):
         with self.connect(queue) as connection:
             connection.execute(f'drop schema if exists "{queue}" cascade')
 
-    # Calls of one kind in a row become one statement; claim looks at `n`, or it would be carried out only once.
+    # Consecutive calls of one kind become one statement. The claim uses `n`, otherwise it would be carried out only
+    # once.
     BATCHES: ClassVar[dict[Operation, tuple[tuple[str, str], ...]]] = {
         PUBLISH: (("p_group_id", "text"), ("p_event", "json"), ("p_priority", "int"), ("p_dedup_id", "text")),
         CLAIM: (("p_worker_id", "text"), ("p_visibility", "float"), ("p_min_priority", "int")),
@@ -88,11 +89,11 @@ class PgBouncerKit(PostgresKit):
     variable = "FAIRLANE_TEST_PGBOUNCER_URL"
 
     def url(self, queue: str) -> str:
-        """The same database by a name that no other worker uses."""
+        """Return the same database under a name that no other worker uses."""
         return f"{super().url(queue).rpartition('/')[0]}/{os.environ.get('PYTEST_XDIST_WORKER', 'postgres')}"
 
     def connect(self, queue: str) -> Any:
-        """Connect past the pool of 2, which a test's own transactions would use up."""
+        """Connect without the pool of 2 connections, since a test's own transactions would use them all."""
         import psycopg
 
         return psycopg.connect(self.url(queue).rpartition("/")[0] + "/direct", autocommit=True)

@@ -54,7 +54,7 @@ class RedisClusterKit(RedisKit):
     variable = "FAIRLANE_TEST_REDIS_CLUSTER_URL"
 
     def connect(self, queue: str) -> Any:
-        """A client of the one node that holds the queue: all of its keys are in one slot."""
+        """Return a client of the node that holds the queue: all keys of a queue are in one slot."""
         import redis
 
         host, _, port = self.url(queue).rpartition("@")[2].rpartition("/")[2].split(",")[0].partition(":")

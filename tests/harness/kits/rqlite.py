@@ -15,7 +15,7 @@ class RqliteKit(Kit):
     variable = "FAIRLANE_TEST_RQLITE_URL"
 
     def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
-        """Send statements in one request; answers with the rows of each."""
+        """Send statements in one request. Return the rows of each."""
         from fairlane.backends.rqlite.executor import RqliteExecutor
         from fairlane.backends.shared.retry import delivered
         from fairlane.backends.shared.sent_twice import Batch
@@ -32,13 +32,13 @@ class RqliteKit(Kit):
 
         statements = Statements(queue, "rqlite")
         answers: list[Rows] = []
-        for start in range(0, len(calls), 200):  # all other requests wait for one, so keep it short
+        for start in range(0, len(calls), 200):  # all other requests wait for this one, so keep it short
             texts = [(statements[call], {"p_call_id": None, **call.arguments}) for call in calls[start : start + 200]]
             answers += self.send(queue, [(statements[Call(Operation("clock", ()), {})], {}), *texts])[1:]
         return answers
 
     def now(self, queue: str) -> datetime:
-        # without an argument the leader asks its clock; with 'now' it would be told a rounded time
+        # without an argument the leader reads its clock; with 'now' it would get a rounded time
         clock = "select cast((julianday() - 2440587.5) * 86400000000.0 as integer) as now"
         return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0]["now"])
 
@@ -49,10 +49,10 @@ class RqliteKit(Kit):
 
 
 class OwnRqliteKit(RqliteKit):
-    """A cluster of one test's own, which may be broken by the end of it."""
+    """A private cluster of one test, which may be broken at the end of the test."""
 
     def __init__(self, url: str) -> None:
         self.server_url = url
 
     def drop(self, queue: str) -> None:
-        """Do nothing: the cluster goes with the test."""
+        """Do nothing: the cluster is removed after the test."""

@@ -18,7 +18,7 @@ class SqliteKit(Kit):
         return f"sqlite:///{self.folder}/queue.db"
 
     def drop(self, queue: str) -> None:
-        """Do nothing: the file goes with the test's folder."""
+        """Do nothing: the file is removed with the test's folder."""
 
     def connection(self, queue: str, twin: str) -> Any:
         import aiosqlite

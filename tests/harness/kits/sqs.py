@@ -14,7 +14,7 @@ class SqsKit(Kit):
     batches = False
 
     def options(self, twin: str) -> dict[str, Any]:
-        return {"startup_timeout": 30.0}  # a machine that is busy with many tests lets the JVM wait for seconds
+        return {"startup_timeout": 30.0}  # on a machine that is busy with many tests the JVM may wait for seconds
 
     def now(self, queue: str) -> datetime:
         return datetime.now(UTC)

@@ -1,9 +1,9 @@
 """A stand-in for rqlite: its HTTP API over real SQLite, on one or three nodes, with switches for faults.
 
-No package registry carries a usable build of rqlite, so the tests run on this; with FAIRLANE_TEST_RQLITE_URL set
-they run on a real cluster as well. Every behaviour here is taken from rqlite's documentation (https://rqlite.io/docs)
-or source (https://github.com/rqlite/rqlite, tag v10.2.7 unless said otherwise) and pinned by a test in
-tests/machinery/test_rqlite_*.py, with a note of where it comes from.
+No package registry has a usable build of rqlite, so the tests run on this stand-in. With FAIRLANE_TEST_RQLITE_URL they
+run on a real cluster as well. Every behaviour is taken from rqlite's documentation (https://rqlite.io/docs) or source
+(https://github.com/rqlite/rqlite, tag v10.2.7 unless another is named). A test in tests/machinery/test_rqlite_*.py
+checks it and names its source.
 
     with rqlite.private(nodes=3, auth="user:secret") as cluster:
         cluster.url                         # rqlite://user:secret@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3
@@ -14,11 +14,11 @@ tests/machinery/test_rqlite_*.py, with a note of where it comes from.
 
 As a process: python -m tests.servers.rqlite --nodes 3
 
-Not modelled: queued writes, backup and load, read-only nodes, /db/sql, ?db_timeout, ?raft_index, client
-certificates, compressed or chunked bodies; columns declared as date or timestamp, which rqlite turns into RFC 3339
-texts; a leader that still serves weak reads after it was deposed; Raft's loss of uncommitted entries (`raft_error`
-stands for its effect); SQLite's own version, which is that of Python. Stricter than rqlite: BEGIN and its kind are
-refused, since their effect is not defined there.
+Not modelled: queued writes, backup and load, read-only nodes, /db/sql, ?db_timeout, ?raft_index, client certificates,
+compressed or chunked bodies; columns declared as date or timestamp, which rqlite turns into RFC 3339 texts; a leader
+that still serves weak reads after it was deposed; Raft's loss of uncommitted entries (`raft_error` stands for its
+effect); SQLite's own version, which is that of Python. Stricter than rqlite: BEGIN and similar statements are refused,
+since their effect is not defined in rqlite.
 """
 
 from .cluster import Cluster, Seen, Settings, credentials, private

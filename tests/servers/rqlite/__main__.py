@@ -1,4 +1,4 @@
-"""Run the stand-in as a process of its own; one JSON line on standard output tells where it is."""
+"""Run the stand-in as a separate process. One JSON line on standard output tells its addresses."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Rows:
 
 @dataclass
 class Failed:
-    """An SQL error outside of a read."""
+    """An SQL error in any request except a read."""
 
     error: str
 
@@ -60,7 +60,7 @@ Result = Changed | Rows | Failed
 
 
 def parse_request(body: bytes) -> list[Statement]:
-    """The statements of a body such as `["sql", ["sql ?", 1], ["sql :a", {"a": 1}]]`.
+    """Return the statements of a body such as `["sql", ["sql ?", 1], ["sql :a", {"a": 1}]]`.
 
     Raises:
         BadRequest: with the texts of `ParseRequest`.
@@ -94,9 +94,9 @@ def _statement(item: Any) -> Statement:
 
 
 def _parameter(value: Any) -> Value:
-    """A JSON value as SQLite will store it (`makeParameter`)."""
+    """Return a JSON value as SQLite will store it (`makeParameter`)."""
     if isinstance(value, str):
-        # A message body or an id that happens to look like this is stored as a BLOB, rqlite pull request 1910
+        # A text that happens to look like this is stored as a BLOB, also an event or an id: rqlite pull request 1910
         found = _HEX.fullmatch(value)
         return bytes.fromhex(found.group(1)) if found else _text(value)
     if isinstance(value, list):
@@ -151,7 +151,7 @@ def encode_results(results: list[Result], *, associative: bool, blob_array: bool
 
 
 def _kept(**members: Any) -> dict[str, Any]:
-    """`omitempty`: neither zero nor empty members are written."""
+    """`omitempty`: members that are zero or empty are not written."""
     return {name: value for name, value in members.items() if value}
 
 

@@ -21,13 +21,14 @@ from .raft import Node, Raft
 from .service import Credentials, Service
 
 HOST = "127.0.0.1"
-# Not those that Linux gives to outgoing connections: a client that dials a stopped node might be given that very port
+# Not the ports that Linux gives to outgoing connections: a client that connects to a stopped node might get the node's
+# port
 PORTS = range(12_000, 32_000)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One request that a node has let in, statements as rqlite would log them."""
+    """One request that a node has accepted, with statements as rqlite would log them."""
 
     node: int
     method: str
@@ -49,7 +50,7 @@ class Settings:
 
 
 class Cluster:
-    """A running stand-in. See `faults` for what can happen to single requests."""
+    """A running stand-in. See `faults` for faults of single requests."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -71,12 +72,12 @@ class Cluster:
 
     @property
     def urls(self) -> list[str]:
-        """The nodes' HTTP addresses, without credentials."""
+        """Return the nodes' HTTP addresses, without credentials."""
         return [node.api_address for node in self._raft.nodes]
 
     @property
     def url(self) -> str:
-        """All nodes as one URL for Fairlane, with the first user's credentials."""
+        """Return one URL of all nodes for Fairlane, with the first user's credentials."""
         login = ""
         if self.settings.credentials:
             first = self.settings.credentials[0]
@@ -86,20 +87,20 @@ class Cluster:
 
     @property
     def leader(self) -> int | None:
-        """The index of the node that leads, or that the others still believe in."""
+        """Return the index of the leader, or of the node that the others still take for the leader."""
         leader = self._raft.leader()
         return None if leader is None else leader.index
 
     @property
     def seen(self) -> list[Seen]:
-        """The requests so far, oldest first: what a test counts round trips with."""
+        """Return the requests so far, oldest first. Tests count round trips with it."""
         return list(self._seen)
 
     def forget_seen(self) -> None:
         self._seen.clear()
 
     def stop_node(self, index: int) -> None:
-        """The node's process dies: its port refuses connections, and open ones break."""
+        """Let the node's process die: its port refuses connections, and open connections break."""
         listener, self._listeners[index] = self._listeners[index], None
         if listener:
             self._raft.stop(self._raft.nodes[index])
@@ -107,25 +108,25 @@ class Cluster:
             self._stopped[index] = listener
 
     def start_node(self, index: int) -> None:
-        """The node comes back on its old port and catches up with the log."""
+        """Start the node again on its old port; it applies the missing entries of the log."""
         if self._listeners[index] is None:
             self._stopped.pop(index).release()
             self._listeners[index] = self._listen(self._raft.nodes[index], self._ports[index])
             self._raft.start(self._raft.nodes[index])
 
     def freeze_node(self, index: int) -> None:
-        """The follower is cut off from the leader, not from clients: level=none is stale there."""
+        """Cut the follower off from the leader, but not from clients: reads with level=none are stale there."""
         self._raft.freeze(self._raft.nodes[index])
 
     def thaw_node(self, index: int) -> None:
         self._raft.thaw(self._raft.nodes[index])
 
     def change_leader(self, to: int | None = None) -> int:
-        """Another node leads from now on, the next living one by default; returns its index."""
+        """Make another node the leader, by default the next running one. Return its index."""
         return self._raft.change_leader(to).index
 
     def lose_leader(self, seconds: float | None = None) -> None:
-        """Nobody leads for so long, or until `change_leader`."""
+        """Leave the cluster without a leader for these seconds, or until `change_leader`."""
         self._raft.lose_leader(seconds)
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ def private(
     heartbeat: float = 0.1,
     election: float = 0.2,
 ) -> Iterator[Cluster]:
-    """A cluster in this process, for one test.
+    """Return a cluster in this process, for one test.
 
     Args:
         auth: `user:password` with every permission, or a list of credentials.
@@ -215,7 +216,8 @@ def credentials(auth: str | Sequence[Credentials] | None) -> tuple[Credentials, 
 
 
 def _databases(settings: Settings) -> list[Database]:
-    """One per node. In files, the one written last is the truth, since the leader is always ahead of the others."""
+    """Return one database per node. If they are files, the one that was written last is copied, since the leader is
+    always ahead of the others."""
     if settings.data is None:
         return [Database(None, settings.quirks) for _ in range(settings.nodes)]
     settings.data.mkdir(parents=True, exist_ok=True)

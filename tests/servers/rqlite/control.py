@@ -1,4 +1,4 @@
-"""The side door for tests in other processes: POST a call of `Faults` or `Cluster` as JSON.
+"""The control address for tests in other processes: POST a call of `Faults` or `Cluster` as JSON.
 
 curl -d '{"call": "drop_answers", "n": 1, "endpoint": "execute"}' http://127.0.0.1:PORT/
 curl -d '{"call": "stop_node", "index": 2}' http://127.0.0.1:PORT/

@@ -25,7 +25,7 @@ _DDL_WORDS = {"create", "drop", "alter", "pragma", "vacuum", "reindex", "attach"
 
 @dataclass(frozen=True)
 class Quirks:
-    """Where versions of rqlite differ in a way that a client must survive; the defaults are those of v10.2.7."""
+    """Differences between versions of rqlite with which a client must work; the defaults are those of v10.2.7."""
 
     # up to v9.4.1 a failing RETURNING statement does not abort ?transaction: rqlite issue 2530
     failed_returning_commits: bool = False
@@ -57,12 +57,12 @@ class Database:
         self._connection.close()
 
     def copy_to(self, other: Database) -> None:
-        """What installing a snapshot does."""
+        """Copy this database, as installing a snapshot does."""
         self._connection.backup(other._connection)
         other._forget_schema()
 
     def run(self, kind: Kind, batch: Iterable[Statement], transaction: bool) -> list[Result]:
-        """One request. Empty statements are passed over and have no result (db.go: `if ss == ""`)."""
+        """Run one request. Empty statements are skipped and have no result (db.go: `if ss == ""`)."""
         present = [statement for statement in batch if statement.sql]
         if kind == "query":
             return [self._query(statement) for statement in present]
@@ -100,14 +100,15 @@ class Database:
         return self._read_only[sql]
 
     def is_read(self, sql: str) -> bool:
-        """The same as a plain answer: what cannot be prepared is taken for a write (store.go, `RequiresLeader`)."""
+        """Return the same without an error: a statement that cannot be prepared counts as a write (store.go,
+        `RequiresLeader`)."""
         try:
             return self.read_only(sql)
         except SqlError:
             return False
 
     def _execute(self, statement: Statement) -> tuple[Result, bool]:
-        """`executeStmtWithConn`: the result, and whether it ends a transaction."""
+        """`executeStmtWithConn`: return the result, and whether it ends a transaction."""
         try:
             if statement.returns_rows:
                 return self._rows(statement), False
@@ -163,7 +164,7 @@ class Database:
             if number == len(parts):
                 rows = self._run(part, _bindings(names, statement.parameters, start))
             else:
-                self.read_only(part)  # prepared, hence its errors count
+                self.read_only(part)  # prepared, so its errors count
             start += len(names)
         return rows
 
@@ -229,7 +230,8 @@ class _State:
 def _bindings(
     names: tuple[str | None, ...], parameters: tuple[tuple[str, Value], ...], start: int
 ) -> list[Value] | dict[str, Value]:
-    """What go-sqlite3's `bind` makes of the parameters: anything that fits nothing is ignored, the rest is NULL."""
+    """Return the parameters as go-sqlite3's `bind` sets them: values without a place are ignored, places without a
+    value are NULL."""
     end = start + len(names)
     own = list(parameters[start:end])
     own += [each for at, each in enumerate(parameters) if not start <= at < end and each[0]]
@@ -247,7 +249,7 @@ def _bindings(
 
 @remembered
 def _source(sql: str, column: str) -> str:
-    """The table's column behind a result column: `n` for `n as age`, nothing for an expression with a name."""
+    """Return the table's column of a result column: `n` for `n as age`, nothing for an expression with a name."""
     found = tokens(sql)
     for at, token in enumerate(found[:-1]):
         if at > 1 and token.word == "as" and found[at + 1].text.strip('"').lower() == column.lower():

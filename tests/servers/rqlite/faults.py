@@ -1,7 +1,7 @@
 """Switches that make the next requests go wrong.
 
-A switch waits for requests that fit it (`Where`), acts on `n` of them and is then used up. Several may be set; the
-first that fits acts. What lasts (a node that is down, no leader) is on `Cluster`.
+A switch waits for requests that match it (`Where`), acts on `n` of them and is then used up. Several switches may be
+set; the first one that matches acts. Lasting faults (a node that is down, no leader) are methods of `Cluster`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Where:
     endpoint: str | None = None  # "execute", "query", "request", "readyz", …
     statement: str | None = None  # a regular expression, found in any of its statements, in any case
     node: int | None = None  # the node that the client talks to
-    skip: int = 0  # so many fitting requests pass first
+    skip: int = 0  # this many matching requests pass first
 
     def fits(self, endpoint: str, sql: str, node: int) -> bool:
         return (
@@ -56,7 +56,7 @@ class Faults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def drop_answers(self, n: int = 1, **where: object) -> None:
-        """Do the work, then close the connection without a word."""
+        """Do the work, then close the connection without an answer."""
         self._set("drop_answer", n, where)
 
     def apply_twice(self, n: int = 1, **where: object) -> None:
@@ -67,7 +67,7 @@ class Faults:
         self._set("apply_twice", n, where)
 
     def refuse(self, n: int = 1, **where: object) -> None:
-        """Close the connection without having done anything."""
+        """Close the connection and do nothing."""
         self._set("refuse", n, where)
 
     def slow(self, seconds: float, n: int = 1, *, after: bool = False, **where: object) -> None:
@@ -79,7 +79,7 @@ class Faults:
         self._set("raft_error", n, where, applied=applied, text=text)
 
     def reply(self, status: int, text: str = "", n: int = 1, **where: object) -> None:
-        """Answer with this status, as a proxy in between may do, without having done anything."""
+        """Answer with this status and do nothing, as a proxy in between may do."""
         self._set("reply", n, where, status=status, text=text)
 
     def clear(self) -> None:
@@ -88,12 +88,12 @@ class Faults:
 
     @property
     def pending(self) -> int:
-        """How many requests are still to go wrong: 0 proves that each fault took place."""
+        """Return how many requests are still to fail: 0 proves that each fault happened."""
         with self._lock:
             return sum(switch.left for switch in self._switches)
 
     def take(self, endpoint: str, sql: str, node: int) -> Switch | None:
-        """The switch that acts on this request, used up by one."""
+        """Return the switch that acts on this request, and count the use."""
         with self._lock:
             acting: Switch | None = None
             for switch in self._switches:

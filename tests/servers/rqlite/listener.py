@@ -14,13 +14,13 @@ from typing import Any
 
 from .messages import VERSION, Answer, Request
 
-Respond = Callable[[Request], Answer | None]  # None: close the connection without a word
+Respond = Callable[[Request], Answer | None]  # None: close the connection without an answer
 
 
 class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Answers on one address from its creation to `stop`, and holds the port until `release`.
+    """Answers on one address, from its creation to `stop`. It holds the port until `release`.
 
-    Threads never hold up the end of the process.
+    Its threads never delay the end of the process.
     """
 
     allow_reuse_address = True
@@ -42,14 +42,14 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return int(self.socket.getsockname()[1])
 
     def stop(self) -> None:
-        """As if the process had died: no new connection, and those that are open break.
+        """Act as if the process had died: no new connection is accepted, and open ones break.
 
-        The port stays ours: clients still ask there, and must not find the cluster of another test.
+        The port stays bound: clients still connect to it, and must not find the cluster of another test.
         """
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() would not
         self._accepting.join()  # as long as it accepts, the port is in use, also after `release`
-        # else others that allow it may be bound to the port beside us, since we do not listen any more
+        # otherwise other sockets that allow it may be bound to the port too, since this one does not listen any more
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         with self._guard:
             connections = list(self._connections)
@@ -62,7 +62,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.server_close()
 
     def _accept(self) -> None:
-        # serve_forever would look at a flag a few times per second, for as long as the tests run
+        # serve_forever would check a flag a few times per second, as long as the tests run
         while True:
             try:
                 connection, client = self.get_request()
@@ -86,7 +86,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no news; anything else would be a fault of the stand-in, so let it be seen."""
+        """Ignore clients that have closed the connection. Anything else is a fault of the stand-in, so show it."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass
 class Call:
-    """One request that has been let in."""
+    """One request that has been accepted."""
 
     request: Request
     params: dict[str, str]
@@ -60,7 +60,7 @@ class Call:
 
     @property
     def level(self) -> str:
-        """The read consistency: auto is weak on a voting node, and so is what rqlite does not know."""
+        """Return the read consistency: `auto`, and values that rqlite does not know, mean weak on a voting node."""
         level = self.params.get("level", "").lower()
         return level if level in ("none", "weak", "linearizable", "strong") else "weak"
 
@@ -74,12 +74,12 @@ class Call:
 
 
 def parameters(request: Request) -> dict[str, str]:
-    """Of several values with one name the first counts (http/query_params.go, `NewQueryParams`)."""
+    """If a name has several values, the first one counts (http/query_params.go, `NewQueryParams`)."""
     return dict(reversed(parse_qsl(request.query, keep_blank_values=True)))
 
 
 def duration(text: str) -> float | None:
-    """A Go duration such as `1m30s`; None if it is not one."""
+    """Return a Go duration such as `1m30s` in seconds; None if it is not one."""
     parts = _DURATION.findall(text)
     if text == "0":
         return 0.0

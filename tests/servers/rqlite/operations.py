@@ -18,7 +18,7 @@ class Operations:
         self.authenticates = authenticates
 
     def readyz(self, call: Call) -> Answer:
-        """Whether the node takes writes; ?noleader asks only for the process, ?sync also for the log."""
+        """Answer whether the node accepts writes; ?noleader checks only the process, ?sync also the log."""
         if call.has("noleader"):
             return plain(200, "[+]node ok")
         leader = self.raft.leader()
@@ -44,7 +44,7 @@ class Operations:
         return as_json({each["id"]: each for each in described}, call.has("pretty"))
 
     def leader(self, call: Call) -> Answer:
-        """GET tells who leads; POST makes another node lead, the one with `{"id": …}` if the body says so."""
+        """GET names the leader. POST makes another node the leader: the node with `{"id": …}` if the body has one."""
         if call.request.method == "POST":
             wanted = json.loads(call.request.body or b"{}").get("id")
             chosen = next((node.index for node in self.raft.nodes if node.id == wanted), None)
@@ -56,7 +56,7 @@ class Operations:
         return as_json(self._described(leader), call.has("pretty"))
 
     def status(self, call: Call) -> Answer:
-        """The few members that clients look at."""
+        """Return the few members that clients use."""
         leader = self.raft.leader()
         leads = leader is self.node
         return as_json(

@@ -1,4 +1,4 @@
-"""The smallest client that can ask rqlite everything; for tests of the stand-in and for looking behind a transport."""
+"""A minimal client for all requests to rqlite, for tests of the stand-in and for checks without a transport."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Reply:
 
     @property
     def values(self) -> list[Any]:
-        """The rows of the first result."""
+        """Return the rows of the first result."""
         found: list[Any] = self.results[0].get("values", [])
         return found
 
 
 class Probe:
-    """Talks to one node, each time over a new connection. Flags are given as `True`: transaction=True."""
+    """Sends requests to one node, each over a new connection. Flags are given as `True`: transaction=True."""
 
     def __init__(self, url: str, auth: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.host = urlsplit(url).netloc

@@ -1,9 +1,9 @@
-"""One replicated log, one leader at a time, and what can happen to the nodes.
+"""One replicated log, one leader at a time, and the faults of nodes.
 
 Each node has its own SQLite database. A write is applied by the leader at once and appended to the log; a follower
-applies the log when somebody looks at its database (a read with level=none) or when it becomes leader. So a
-statement whose outcome depends on the node or the moment (CURRENT_TIMESTAMP in a trigger, RANDOM() under
-?norwrandom) makes databases differ, as it does with rqlite's statement-based replication.
+applies the log when its database is read (with level=none) or when it becomes leader. So a statement whose result
+depends on the node or the time (CURRENT_TIMESTAMP in a trigger, RANDOM() with ?norwrandom) makes databases differ, as
+with rqlite's statement-based replication.
 
 Not Raft itself: no votes, no uncommitted entries. A lost leader is noticed after `heartbeat` seconds and replaced
 `election` seconds later (rqlite's defaults: 1 s each).
@@ -20,7 +20,7 @@ from .bodies import Result, Statement
 from .database import Database, Kind
 from .faults import LEADERSHIP_LOST
 
-LOG_STATEMENTS = 1_000  # beyond these the other nodes apply the log, and it is cut: all wait for that
+LOG_STATEMENTS = 1_000  # if the log gets longer, the other nodes apply it and it is cut; all requests wait for that
 LOG_CHARACTERS = 20_000_000
 NEVER = float("inf")
 
@@ -52,12 +52,12 @@ class Node:
 
     @property
     def raft_address(self) -> str:
-        """What /nodes and X-RQLITE-SERVED-BY show; nothing listens there."""
+        """Return the address that /nodes and X-RQLITE-SERVED-BY show; nothing listens there."""
         return f"127.0.0.1:{4002 + 2 * self.index}"
 
 
 class NotLeader(Exception):
-    """This node does not lead; carries the one it believes in, if any."""
+    """This node is not the leader; holds the node that it takes for the leader, if any."""
 
     def __init__(self, leader: Node | None) -> None:
         super().__init__("not leader")
@@ -65,7 +65,7 @@ class NotLeader(Exception):
 
 
 class RaftError(Exception):
-    """The log did not take the entry; the text goes to the top of the answer."""
+    """The log did not accept the entry; the text goes to the top of the answer."""
 
 
 class Raft:
@@ -76,7 +76,7 @@ class Raft:
         self.term = 1
         self._leader: int | None = 0
         self._last_leader = 0
-        self._forget_at = NEVER  # when a leader that is dead or alone is noticed
+        self._forget_at = NEVER  # the time when a dead or isolated leader is noticed
         self._elect_at = NEVER
         self._log: list[Entry] = []
         self._log_size = 0
@@ -85,7 +85,7 @@ class Raft:
         self._lock = threading.RLock()
 
     def leader(self) -> Node | None:
-        """Whom the living nodes take for the leader: for a moment also one that is dead."""
+        """Return the node that the running nodes take for the leader: for a moment this may be a dead one."""
         with self._lock:
             now = time.monotonic()
             if self._leader is not None and now >= self._forget_at:
@@ -101,11 +101,11 @@ class Raft:
             raise NotLeader(leader)
 
     def write(self, node: Node, entry: Entry, times: int = 1) -> list[Result]:
-        """Append to the log and apply; returns the results of the last time.
+        """Append to the log and apply. Return the results of the last application.
 
         Raises:
             NotLeader: nothing was done.
-            RaftError: this leader is alone; nothing was done.
+            RaftError: this leader has no majority; nothing was done.
         """
         with self._lock:
             self.require_leader(node)
@@ -121,13 +121,13 @@ class Raft:
             return results
 
     def read(self, node: Node, entry: Entry) -> list[Result]:
-        """Read a node's own database, that of a frozen follower as far as it has come."""
+        """Read a node's own database. A frozen follower shows its old state."""
         with self._lock:
             self._catch_up(node)
             return node.database.run(entry.kind, entry.statements, entry.transaction)
 
     def read_only(self, node: Node, statements: Sequence[Statement]) -> bool:
-        """Whether every statement is a read. One that cannot be prepared is not."""
+        """Return whether every statement is a read. A statement that cannot be prepared is not."""
         with self._lock:
             self._catch_up(node)
             return all(node.database.is_read(each.sql) for each in statements if each.sql)
@@ -144,12 +144,12 @@ class Raft:
             node.alive = True
             leader = self.leader()
             if leader is not None and leader.alive and self._quorum():
-                self._forget_at = NEVER  # back before anybody noticed
+                self._forget_at = NEVER  # back before the others noticed
             elif leader is None and self._elect_at != NEVER:
                 self._elect_at = max(self._elect_at, time.monotonic() + self.election)
 
     def freeze(self, node: Node) -> None:
-        """The follower hears nothing any more: its database stays as it is, and its reads become stale."""
+        """Cut the follower off: its database stays as it is, and its reads become stale."""
         with self._lock:
             if self.leader() is node:
                 raise ValueError("the leader cannot be frozen")
@@ -161,12 +161,13 @@ class Raft:
             node.frozen_since = None
 
     def change_leader(self, to: int | None = None) -> Node:
-        """Hand over at once, to the next living node by default."""
+        """Change the leader at once, by default to the next running node."""
         with self._lock:
             return self._lead(self._next() if to is None else self.nodes[to])
 
     def lose_leader(self, seconds: float | None = None) -> None:
-        """Nobody leads for so long (None: until `change_leader`), then the next living node does."""
+        """Have no leader for these seconds (None: until `change_leader`). Then the next running node becomes the
+        leader."""
         with self._lock:
             self._leader = None
             self._elect_at = NEVER if seconds is None else time.monotonic() + seconds
@@ -183,7 +184,7 @@ class Raft:
         return sum(node.alive for node in self.nodes) * 2 > len(self.nodes)
 
     def _next(self) -> Node:
-        """The next living node after the last leader, which comes last."""
+        """Return the next running node after the last leader; the last leader itself comes last."""
         order = [self.nodes[(self._last_leader + 1 + step) % len(self.nodes)] for step in range(len(self.nodes))]
         return next(node for node in order if node.alive)
 

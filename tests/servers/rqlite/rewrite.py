@@ -1,6 +1,6 @@
 """What rqlite does to the text of a statement before it goes into the Raft log.
 
-Two decisions hang on its own SQL parser (github.com/rqlite/sql), see rqlite's command/sql/processor.go, `Process`:
+Two decisions depend on its own SQL parser (github.com/rqlite/sql), see rqlite's command/sql/processor.go, `Process`:
 
 - whether a write returns rows (`ForceQuery`): only if the text was parsed *and* a RETURNING clause was seen. The text
   is parsed only if it contains, anywhere and in any case, the literal `returning ` (v10: with a trailing blank), or
@@ -8,8 +8,8 @@ Two decisions hang on its own SQL parser (github.com/rqlite/sql), see rqlite's c
 - `now` in date and time functions, RANDOM() and RANDOMBLOB(n) become literals, once, on the node that received the
   request: https://rqlite.io/docs/api/non-deterministic/. In DDL this freezes them for ever.
 
-The stand-in replaces tokens in place. rqlite prints the whole statement anew from its syntax tree, so the text in
-sqlite_master differs there in blanks and quotes.
+The stand-in replaces tokens in place. rqlite prints the whole statement again from its syntax tree, so in rqlite the
+text in sqlite_master has other blanks and quotes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Processed:
 
 
 def process(sql: str, *, rewrite_time: bool = True, rewrite_random: bool = True) -> Processed:
-    """One statement as rqlite would put it into its log."""
+    """Return one statement as rqlite would put it into its log."""
     if len(sql) < REMEMBERED_LENGTH:
         lasting = _lasting(sql, rewrite_time, rewrite_random)
         if lasting is not None:
@@ -60,13 +60,14 @@ def process(sql: str, *, rewrite_time: bool = True, rewrite_random: bool = True)
 
 @functools.lru_cache(maxsize=512)
 def _lasting(sql: str, rewrite_time: bool, rewrite_random: bool) -> Processed | None:
-    """The same for a statement that comes out alike every time: a client sends a few of them again and again."""
+    """The same for a statement whose result never changes. Results are kept: a client sends the same few statements
+    again and again."""
     processed, changes = _process(sql, rewrite_time, rewrite_random)
     return None if changes else processed
 
 
 def _process(sql: str, rewrite_time: bool, rewrite_random: bool) -> tuple[Processed, bool]:
-    """What becomes of it, and whether something was put in that will be different next time."""
+    """Return the new statement, and whether it has a part that will be different next time."""
     lowered = sql.lower()
     if not (
         RETURNING_MARK in lowered
@@ -81,7 +82,7 @@ def _process(sql: str, rewrite_time: bool, rewrite_random: bool) -> tuple[Proces
         return Processed(sql, False), False
     changes, rewritten = _replacements(found, rewrite_time, rewrite_random)
     returns_rows = any(token.word == "returning" for token in found)
-    # `stmts[i].Sql = rwStmt.String()`: a rewritten text consists of the first statement alone
+    # `stmts[i].Sql = rwStmt.String()`: a rewritten text has only the first statement
     if not rewritten:
         return Processed(sql, returns_rows), False
     if _verb(found) in ("update", "delete"):
@@ -93,7 +94,7 @@ def _process(sql: str, rewrite_time: bool, rewrite_random: bool) -> tuple[Proces
 
 
 def parses(found: Tokens) -> bool:
-    """Whether rqlite's parser accepts a text that SQLite accepts.
+    """Return whether rqlite's parser accepts a text that SQLite accepts.
 
     It does in general. The exceptions: UPDATE … ORDER BY/LIMIT (parser.go, `parseUpdateStatement`), and what its
     scanner has no rule for (scanner.go: `[name]`, backticks, `~`, bare names that are not ASCII).
@@ -112,7 +113,7 @@ def julian_day(seconds: float | None = None) -> str:
 
 
 def _verb(found: Tokens) -> str:
-    """The statement's first word, past a WITH clause."""
+    """Return the statement's first word after a WITH clause."""
     depth = 0
     for token in found:
         depth += {"(": 1, ")": -1}.get(token.word, 0)
@@ -133,7 +134,7 @@ def _has_at_top(found: Tokens, words: set[str]) -> bool:
 
 
 def _replacements(found: Tokens, rewrite_time: bool, rewrite_random: bool) -> tuple[list[tuple[int, int, str]], bool]:
-    """Spans of the text and what they become; and whether rqlite prints the statement anew at all."""
+    """Return spans of the text with their replacements, and whether rqlite prints the statement again at all."""
     changes: list[tuple[int, int, str]] = []
     rewritten = False
     ordered = _inside_order_by(found)
@@ -171,7 +172,7 @@ def _random_literal(name: str, arguments: list[list[Token]]) -> str | None:
 
 
 def _arguments(found: Tokens, opening: int) -> tuple[list[list[Token]], Token | None]:
-    """The arguments of a call as tokens, and the parenthesis that closes it."""
+    """Return the arguments of a call as tokens, and the parenthesis that closes it."""
     arguments: list[list[Token]] = [[]]
     depth = 0
     for token in found[opening:]:
@@ -194,7 +195,7 @@ def _is_now(token: Token) -> bool:
 
 
 def _inside_order_by(found: Tokens) -> list[bool]:
-    """For each token whether it stands in an ORDER BY term, where RANDOM() is left to SQLite."""
+    """Return for each token whether it is in an ORDER BY term: RANDOM() is not replaced there."""
     inside: list[bool] = []
     open_at: list[int] = []  # depths of parentheses at which an ORDER BY is open
     depth = 0

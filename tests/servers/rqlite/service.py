@@ -34,7 +34,7 @@ class Credentials:
 @dataclass(frozen=True)
 class Route:
     prefix: str
-    permissions: tuple[str, ...]  # all of them are needed
+    permissions: tuple[str, ...]  # all of these permissions are needed
     methods: tuple[str, ...]
     run: Callable[[Call], Answer]
 
@@ -58,7 +58,7 @@ class Service:
         )
 
     def admit(self, request: Request) -> Call | Answer:
-        """Read a request; whatever is refused before anything is done comes back as an answer."""
+        """Read a request. If it is refused before anything is done, return the answer for that."""
         params = parameters(request)
         for name in ("timeout", "freshness", "db_timeout", "linearizable_timeout"):
             if name in params and duration(params[name]) is None:
@@ -158,7 +158,7 @@ class Service:
         return self.raft.read(node, entry)
 
     def _local(self, call: Call, entry: Entry) -> Answer:
-        """level=none: this node's own database, however old, unless ?freshness sets a limit."""
+        """level=none: read this node's own database, even if it is old, unless ?freshness sets a limit."""
         limit = call.seconds("freshness")
         silent = self.node.frozen_since
         if limit and silent is not None and time.monotonic() - silent > limit:
@@ -166,7 +166,7 @@ class Service:
         return self._answer(call, self.raft.read(self.node, entry))
 
     def _by_leader(self, call: Call, what: str, run: Callable[[Node], list[Result]]) -> Answer:
-        """Here if this node leads, else forwarded or redirected."""
+        """Carry it out here if this node is the leader; otherwise forward or redirect it."""
         try:
             return self._answer(call, run(self.node))
         except RaftError as error:
@@ -192,7 +192,7 @@ class Service:
             return self._answer(call, [], failed + str(error))
 
     def _answer(self, call: Call, results: list[Result], error: str = "") -> Answer:
-        """HTTP 200, whatever the SQL did; an `error` at the top means that the request as a whole failed."""
+        """HTTP 200, also if SQL failed; an `error` at the top means that the whole request failed."""
         timings = call.has("timings")
         body: dict[str, Any] = {
             "results": encode_results(

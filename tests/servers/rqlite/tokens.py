@@ -1,4 +1,4 @@
-"""Cut SQL into tokens, just as far as the stand-in has to understand it.
+"""Cut SQL into tokens, as far as the stand-in needs to understand it.
 
 Strings, quoted names and comments are skipped as SQLite does (https://www.sqlite.org/lang_expr.html,
 https://www.sqlite.org/lang_comment.html), so that a word inside one of them is never taken for SQL.
@@ -44,16 +44,16 @@ class Token:
 
     @property
     def word(self) -> str:
-        """The token in lower case if it is a bare word or a punctuation mark, else an empty string."""
+        """Return the token in lower case if it is a bare word or a punctuation mark, otherwise an empty string."""
         return self.text.lower() if self.kind in ("word", "mark") else ""
 
 
 REMEMBERED_LENGTH = 20_000
-"""Longer texts are not kept: they are somebody's data."""
+"""Longer texts are not kept, since they contain data."""
 
 
 def remembered(function: F) -> F:
-    """Keep what a function finds out about a text: a client sends the same few statements again and again."""
+    """Cache a function's results for texts: a client sends the same few statements again and again."""
     kept = functools.lru_cache(maxsize=2048)(function)
 
     @functools.wraps(function)
@@ -65,7 +65,7 @@ def remembered(function: F) -> F:
 
 @remembered
 def tokens(sql: str) -> tuple[Token, ...]:
-    """All tokens but blanks and comments."""
+    """Yield all tokens except blanks and comments."""
     return tuple(
         Token(str(found.lastgroup), found.group(), found.start())
         for found in _TOKEN.finditer(sql)
@@ -90,7 +90,7 @@ def statements(sql: str) -> tuple[str, ...]:
 
 @remembered
 def placeholders(sql: str) -> tuple[str | None, ...]:
-    """The parameters of one statement in the order of SQLite's own numbers; None for those without a name.
+    """Return the parameters of one statement in the order of SQLite's own numbers; None for those without a name.
 
     `?` takes the next number, `?NNN` that number, and a name the number of its first use:
     https://www.sqlite.org/lang_expr.html#varparam
@@ -109,7 +109,7 @@ def placeholders(sql: str) -> tuple[str | None, ...]:
 
 
 def numbered(sql: str) -> str:
-    """The same statement with ?1, ?2, … where named and nameless parameters are mixed, which Python would refuse."""
+    """Return the statement with ?1, ?2, … if it mixes named and nameless parameters, which Python would refuse."""
     names = placeholders(sql)
     if all(names) or not any(names):
         return sql
