@@ -189,6 +189,13 @@ def test_a_pipeline_is_refused(twin: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
+async def test_a_connection_that_is_refused_says_why(queues: Queues, url: str, name: str) -> None:
+    """Guards against the advice to migrate a queue that is there, where the server has refused the client's name."""
+    with pytest.raises(ConfigurationError, match=r"refused the connection: Client names cannot.*correct the URL"):
+        await queues.open(name, url=f"{url}?client_name=a%20b")
+
+
+@pytest.mark.parametrize("twin", TWINS)
 async def test_missing_functions_are_one_typed_error(queues: Queues, url: str, name: str) -> None:
     queue = await queues.open(name, url=url)
     await queue.publish("g", 1)

@@ -92,6 +92,8 @@ def translate(error: Exception, host: str, queue: str) -> Exception | None:
     if isinstance(error, NotSent) and isinstance(error.__cause__, Exception):
         error, outcome = error.__cause__, NOTHING_CHANGED
     if isinstance(error, redis.exceptions.ResponseError):
+        if outcome == NOTHING_CHANGED and code_of(error) == "ERR":  # the reply to what comes before the call
+            return ConfigurationError(f"redis at {host} refused the connection: {error}: correct the URL or the client")
         return _translate_reply(error, host, queue)
     if isinstance(error, redis.exceptions.AuthenticationError):
         return AuthenticationFailed(BACKEND_NAME, host)
