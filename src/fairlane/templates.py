@@ -46,6 +46,7 @@ class Limits:
 
     max_visibility: int = int(contract.MAX_VISIBILITY)
     max_delay: int = int(contract.MAX_DELAY)
+    max_head_start: int = int(contract.MAX_HEAD_START)
     max_priority: int = contract.MAX_PRIORITY
     priorities: tuple[int, ...] = tuple(range(contract.MAX_PRIORITY + 1))
     max_id_bytes: int = contract.MAX_ID_BYTES

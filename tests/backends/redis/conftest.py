@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+import fairlane
 from fairlane import migrate
+from fairlane.backends.redis.wire import keys_of
 from tests.backends.redis.invariants import check
 from tests.backends.redis.library import Library
 from tests.backends.redis.servers import VARIABLES, Client, connect, missing
@@ -79,3 +81,16 @@ async def queues(twin: Twin, folder: Path) -> AsyncIterator[Queues]:
     made = Queues(KITS["redis"](), twin, folder)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def damaged(single: Client, url: str) -> Iterator[tuple[fairlane.RedisTransport[Any], Library]]:
+    """A queue, and its keys for a test to damage."""
+    name = Queues.fresh_name()  # not the fixture `name`, since a test may have a parameter of this name
+    migrate.upgrade(url, queue=name)
+    library = Library.__new__(Library)
+    library.__dict__.update(client=single, queue=name, keys=keys_of(name))
+    library.names = [key.partition(":")[2] for key in library.keys]
+    with fairlane.RedisTransport.from_url(url, queue=name) as queue:
+        yield queue, library
+    migrate.downgrade(url, queue=name, revision="base")

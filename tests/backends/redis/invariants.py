@@ -7,6 +7,7 @@ from typing import Any
 from tests.backends.redis.library import Library
 
 PRIORITIES = range(5)
+KEYS = ("meta", "groups", "messages", "events", "dedup", "heads", "parked", *(f"floor:{n}" for n in range(5)))
 
 
 def check(library: Library) -> None:
@@ -41,6 +42,21 @@ def check(library: Library) -> None:
             assert state["attempts"] >= 1
         else:
             assert state["worker"] == b""
+
+
+def contents(library: Library) -> dict[str, Any]:
+    """The content of all keys, without the clock and the last number: these two may grow at any time."""
+    found = {}
+    for name in KEYS:
+        key = library.key(name)
+        kind = library.client.type(key).decode()
+        if kind == "zset":
+            found[name] = library.client.zrange(key, 0, -1, withscores=True)
+        elif kind == "hash":
+            found[name] = library.client.hgetall(key)
+    for field in (b"time", b"ahead", b"seq"):
+        found.get("meta", {}).pop(field, None)
+    return found
 
 
 def _parts(member: bytes) -> tuple[bytes, int, bytes]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ import redis
 
 import fairlane
 from fairlane import EventDecodingError, QueueDamaged, migrate
-from fairlane.backends.redis.wire import keys_of
-from tests.backends.redis.invariants import check
+from tests.backends.redis.invariants import KEYS, check, contents
 from tests.backends.redis.library import SECOND, Library
 from tests.harness import held
 
@@ -43,6 +41,10 @@ DAMAGE: dict[str, Damage] = {
     "no head": lambda library: library.client.zrem(library.key("heads"), "bad"),
     "in line only": lambda library: library.client.zadd(library.key("floor:0"), {"stray": 0.5}),
     "in a high line only": lambda library: library.client.zadd(library.key("floor:3"), {"stray": 0.5}),
+    "a message without a number": lambda library: library.client.zadd(library.key("messages"), {"bad\0": 0}),
+    "a message with half of one": lambda library: library.client.zadd(library.key("messages"), {f"bad\0{FIRST}": 0}),
+    "a message that is a word": lambda library: library.client.zadd(library.key("messages"), {"bad\0word": 0}),
+    "a message without a time": lambda library: library.client.zadd(library.key("messages"), {f"bad\0{FIRST}now": 0}),
     "a place before all": lambda library: library.client.zadd(library.key("floor:3"), {"bad": -1e300}),
 }
 
@@ -141,7 +143,6 @@ def test_a_parked_group_that_is_damaged_is_not_counted_as_parked_for_ever(single
 
 
 KINDS = {"meta": "hash", "groups": "hash", "events": "hash", "dedup": "hash"}
-KEYS = ("meta", "groups", "messages", "events", "dedup", "heads", "parked", *(f"floor:{n}" for n in range(5)))
 OPERATIONS: dict[str, tuple[Any, ...]] = {
     "publish": ("g", "9", 2, "another"),
     "publish of a group": ("new", "9", 4, "another"),
@@ -153,21 +154,6 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "nack with a delay": ("mine", "t", 5 * SECOND),
     "extend": ("mine", "t", SECOND),
 }
-
-
-def contents(library: Library) -> dict[str, Any]:
-    """The content of all keys, without the clock and the last number: these two may grow at any time."""
-    found = {}
-    for name in KEYS:
-        key = library.key(name)
-        kind = library.client.type(key).decode()
-        if kind == "zset":
-            found[name] = library.client.zrange(key, 0, -1, withscores=True)
-        elif kind == "hash":
-            found[name] = library.client.hgetall(key)
-    for field in (b"time", b"ahead", b"seq"):
-        found.get("meta", {}).pop(field, None)
-    return found
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -197,19 +183,6 @@ def test_a_key_of_another_type_is_named_and_nothing_is_half_done(single: Any, na
         )
         assert contents(library) == before
     library.remove()
-
-
-@pytest.fixture
-def damaged(single: Any) -> Iterator[tuple[fairlane.RedisTransport[Any], Library]]:
-    """A queue with a leased message, two waiting messages and a dedup id; and its keys, which tests damage."""
-    url, name = os.environ["FAIRLANE_TEST_REDIS_URL"], f"t{secrets.token_hex(6)}"
-    migrate.upgrade(url, queue=name)
-    library = Library.__new__(Library)
-    library.__dict__.update(client=single, queue=name, keys=keys_of(name))
-    library.names = [key.partition(":")[2] for key in library.keys]
-    with fairlane.RedisTransport.from_url(url, queue=name) as queue:
-        yield queue, library
-    migrate.downgrade(url, queue=name, revision="base")
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -26,7 +26,13 @@ FUNCTIONS = (
     "rebuild",
 )
 HEADER = re.compile(r"--\[\[ (.*?)\]\]\nlocal function (\w+)\(keys, args\)", re.DOTALL)
-ERRORS = {"lease_lost()": "LEASELOST", "bad_arguments()": "BADARGUMENTS", "no_queue()": "NOQUEUE"}
+ERRORS = {
+    "lease_lost()": "LEASELOST",
+    "bad_arguments()": "BADARGUMENTS",
+    "no_queue()": "NOQUEUE",
+    "wrong_seq(keys)": "WRONGSEQ",
+    "call_again()": "AGAIN",
+}
 
 
 def library() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairlane.backends.redis.errors import Refused
+from fairlane.backends.redis.errors import Refused, Unfinished
 from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call, Operation, ProcedureCore, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
@@ -33,10 +33,15 @@ class RedisCore(ProcedureCore):
 
     def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
         """Request one operation. If the server refuses it without a reason, check whether the functions are missing."""
-        try:
-            return (yield from super().call(operation, arguments))
-        except Refused as caught:
-            refused = caught
+        request = Call(operation, arguments or {})
+        while True:
+            try:
+                return (yield request)
+            except Unfinished:
+                pass  # send the same request again: its deadline stays
+            except Refused as caught:
+                refused = caught
+                break
         self._refused_by = refused.error.host
         if operation is REVISION:
             return []

@@ -49,6 +49,10 @@ class Refused(Exception):
         self.error = error
 
 
+class Unfinished(Exception):
+    """Raised by an executor for its core: the function has removed many damaged entries and must be called again."""
+
+
 _CODE = re.compile(r"[A-Z]{2,}(?= |$)")
 _WAIT = {
     "CLUSTERDOWN": "the cluster is down",
@@ -127,11 +131,13 @@ def _reason(error: Exception) -> str | None:
 
 def _translate_reply(
     error: redis.exceptions.ResponseError, host: str, queue: str
-) -> FairlaneError | LeaseGone | Refused | None:
+) -> FairlaneError | LeaseGone | Refused | Unfinished | None:
     code = code_of(error)
     text = str(error).removeprefix(code).strip()
     if code == "LEASELOST":
         return LeaseGone()
+    if code == "AGAIN":
+        return Unfinished()
     if code in ("ERR", "NOQUEUE"):
         return Refused(BackendUnavailable(BACKEND_NAME, host, f"it refused the call: {error}"))
     if code == "OOM":
@@ -140,6 +146,8 @@ def _translate_reply(
         return AuthenticationFailed(BACKEND_NAME, host, text)  # the server's text names the command, or mentions a key
     if code == "WRONGKEY":
         return QueueDamaged(queue, f"the key {text}. Delete or restore that key, then run `fairlane migrate`")
+    if code == "WRONGSEQ":
+        return QueueDamaged(queue, f"{text}: `fairlane migrate` repairs it")
     if code in ("NOAUTH", "WRONGPASS"):
         return AuthenticationFailed(BACKEND_NAME, host)
     if code == "READONLY":

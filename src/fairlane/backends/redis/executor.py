@@ -66,6 +66,12 @@ class _Settings:
     def of_client(cls, client: object, queue: str, options: Mapping[str, object]) -> Self:
         return cls(queue, shown_of(client), **read_options("redis", OPTIONS, None, options))
 
+    def deadline(self, request: Call) -> float:
+        """Return the deadline of a request, by time.monotonic(). It stays the same if the request is sent again."""
+        if request.ends is None:
+            request.ends = self.limit.deadline(time.monotonic())
+        return request.ends
+
     def translated(self, error: Exception, where: str | None) -> Exception:
         """Return the error to raise, with the driver's error as its cause. An unknown error is returned as it is."""
         known = translate(error, where or self._host, self._queue)
@@ -123,7 +129,7 @@ class RedisExecutor:
         """Send one operation, and return its rows."""
         settings = self._settings
         try:
-            reply = self._sender.send(request, settings.limit.deadline(time.monotonic()))
+            reply = self._sender.send(request, settings.deadline(request))
         except Exception as error:
             raise settings.translated(error, self._sender.where)  # noqa: B904 - it has its cause
         return settings.rows(request, reply)
@@ -165,7 +171,7 @@ class AsyncRedisExecutor:
         """Send one operation, and return its rows."""
         settings = self._settings
         try:
-            reply = await self._sender.send(request, settings.limit.deadline(time.monotonic()))
+            reply = await self._sender.send(request, settings.deadline(request))
         except Exception as error:
             raise settings.translated(error, self._sender.where)  # noqa: B904 - it has its cause
         return settings.rows(request, reply)

@@ -1,0 +1,69 @@
+"""Numbers and times that somebody has set by hand: they overwrite no message, hide no group and stop no server."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import redis
+
+import fairlane
+from fairlane import QueueDamaged, migrate
+from tests.backends.redis.invariants import check, contents
+from tests.backends.redis.library import Library
+from tests.backends.redis.servers import private
+from tests.harness import held
+
+
+@pytest.mark.parametrize("last", ["0", "2", "-5", str(2**53 - 1), str(10**16), str(2**63 - 1), "rubbish", ""])
+def test_a_last_number_that_is_wrong_overwrites_no_message(
+    damaged: tuple[fairlane.RedisTransport[Any], Library], last: str
+) -> None:
+    """Guards against a publish that overwrites a waiting message, and against numbers that are not valid."""
+    queue, library = damaged
+    for number in range(3):
+        queue.publish("g", number)
+    library.client.hset(library.key("meta"), "seq", last)
+    before = contents(library)
+    with pytest.raises(QueueDamaged, match=r"field seq of .*:meta.*: `fairlane migrate` repairs it"):
+        queue.publish("h", 3)
+    assert contents(library) == before
+    migrate.upgrade(os.environ["FAIRLANE_TEST_REDIS_URL"], queue=library.queue)
+    assert queue.publish("g", 3) == 4
+    assert [message.event for message in queue.inspect.messages("g")] == [0, 1, 2, 3]
+
+
+def test_a_dedup_id_without_a_number_counts_as_new(damaged: tuple[fairlane.RedisTransport[Any], Library]) -> None:
+    queue, library = damaged
+    library.client.hset(library.key("dedup"), "d", "rubbish")
+    assert queue.publish("g", 1, dedup_id="d") == 1
+    assert queue.publish("g", 1, dedup_id="d") == 1
+    check(library)
+
+
+@pytest.mark.parametrize("field", ["time", "ahead", "head_start"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-5", "1e300", str(2**53), "rubbish"])
+def test_a_time_that_is_not_valid_neither_stops_the_server_nor_hides_a_group(field: str, value: str) -> None:
+    """Guards against a function that looks for a free place without end, so that nobody else can use the server."""
+    with private() as server, redis.Redis(port=server.port, socket_timeout=5) as client:
+        library = Library(client)
+        client.hset(library.key("meta"), field, value)
+        for group in ("a", "b", "c"):
+            library.publish(group)
+        assert {library.claim(token)[0] for token in ("1", "2", "3")} == {b"a", b"b", b"c"}
+
+
+def test_many_damaged_groups_are_removed_in_parts(damaged: tuple[fairlane.RedisTransport[Any], Library]) -> None:
+    """Guards against a claim that blocks the server for seconds, and cannot be stopped."""
+    queue, library = damaged
+    for number in range(1100):
+        queue.publish(f"g{number}", number)
+    library.client.delete(library.key("messages"))
+    with pytest.raises(redis.exceptions.ResponseError, match=r"^AGAIN many damaged entries were removed"):
+        library.claim("t")
+    assert library.client.zcard(library.key("floor:0")) > 500
+    assert queue.claim("w", 30) is None
+    assert library.client.zcard(library.key("floor:0")) == 0
+    queue.publish("g", "new")
+    assert held(queue.claim("w", 30)).event == "new"
