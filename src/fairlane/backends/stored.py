@@ -180,7 +180,10 @@ class ProcedureCore(Core[Call, Rows]):
     def park(self, row: Row) -> Program[Call, Rows, Rows]:
         """Park a leased group, whatever its head is. No row is returned if another worker has the group now."""
         lease = Lease(row["group_id"], None, 0, row["token"], 0, instant(0), instant(0))
-        return (yield from self.call(NACK, {**self.fence(lease), "p_delay": ASIDE_SECONDS}))
+        try:
+            return (yield from self.call(NACK, {**self.fence(lease), "p_delay": ASIDE_SECONDS}))
+        except LeaseGone:
+            return []
 
     def set_aside(self, row: Row, fault: str, remedy: str) -> Program[Call, Rows, NoReturn]:
         """Park a leased group that cannot be handed out, so that other groups are served. Then raise.

@@ -1,7 +1,8 @@
-"""Numbers and times that somebody has set by hand: they overwrite no message, hide no group and stop no server."""
+"""Numbers, times and names that somebody has set by hand: they overwrite no message, hide no group, stop no server."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -10,10 +11,14 @@ import redis
 
 import fairlane
 from fairlane import QueueDamaged, migrate
+from fairlane.backends.redis.core import RedisCore
+from fairlane.backends.redis.executor import RedisExecutor
+from fairlane.backends.stored import NACK, Call, Rows
+from fairlane.program import run_async
 from tests.backends.redis.invariants import check, contents
 from tests.backends.redis.library import Library
 from tests.backends.redis.servers import private
-from tests.harness import held
+from tests.harness import eventually, held
 
 
 @pytest.mark.parametrize("last", ["0", "2", "-5", str(2**53 - 1), str(10**16), str(2**63 - 1), "rubbish", ""])
@@ -67,3 +72,33 @@ def test_many_damaged_groups_are_removed_in_parts(damaged: tuple[fairlane.RedisT
     assert library.client.zcard(library.key("floor:0")) == 0
     queue.publish("g", "new")
     assert held(queue.claim("w", 30)).event == "new"
+
+
+def test_a_group_whose_name_is_no_utf_8_is_set_aside(damaged: tuple[fairlane.RedisTransport[Any], Library]) -> None:
+    """Guards against a lease that cannot be acked: its message would be delivered again and again."""
+    queue, library = damaged
+    library.publish(b"caf\xe9", "1")
+    queue.publish("caf\u00e9", 2)
+    with pytest.raises(QueueDamaged, match=r"group 'caf\\udce9' is no UTF-8.*parked for an hour"):
+        queue.claim("w", 0.01)
+    assert held(queue.claim("w", 30)).event == 2
+    assert [(group.state, group.group_id) for group in queue.inspect.groups()][1] == ("parked", "caf\udce9")
+    check(library)
+
+
+async def test_a_group_that_another_worker_has_meanwhile_is_not_parked(
+    damaged: tuple[fairlane.RedisTransport[Any], Library], url: str
+) -> None:
+    """Guards against an internal error when the lease has run out before the group could be parked."""
+    _, library = damaged
+    library.publish(b"caf\xe9", "1")
+    with contextlib.closing(RedisExecutor.from_url(url, library.queue)) as executor:
+
+        async def execute(request: Call) -> Rows:
+            if request.operation is NACK:
+                await eventually(lambda: library.claim("another"))
+            return executor.execute(request)
+
+        with pytest.raises(QueueDamaged, match=r"no UTF-8.*leased, so that others are served"):
+            await run_async(RedisCore(library.queue).claim("w", 0.001, 0), execute)
+    assert library.call("ack", b"caf\xe9", "another") is not None

@@ -55,7 +55,16 @@ def library_of(queue: str) -> str:
 
 def _text(arguments: Arguments, name: str) -> bytes:
     value: str | None = arguments[name]
-    return b"" if value is None else value.encode()
+    return b"" if value is None else value.encode(errors="surrogateescape")  # see `_str`; callers' texts are checked
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a stored text is valid UTF-8; see `_str`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _micros(seconds: float) -> int:
