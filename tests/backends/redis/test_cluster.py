@@ -150,6 +150,7 @@ async def test_connections_that_break_all_the_time_are_typed_errors(queue: Queue
 
     await asyncio.gather(asyncio.to_thread(kill), *(work(number) for number in range(4)))
     assert done
+    await asyncio.sleep(0.05)  # a connection that was used just now is not checked, and it may be closed by now
     assert (await queue.status()).messages >= done
 
 

@@ -71,13 +71,13 @@ async def test_an_answer_in_small_pieces_does_not_prolong_a_call(proxy: Proxy, q
 @pytest.mark.parametrize("twin", TWINS)
 async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str, twin: str) -> None:
     """Each answer while connecting comes within the timeout, but all of them together do not."""
-    queue = await queues.open(name, url=through(proxy), timeout=TIMEOUT)
+    queue = await queues.open(name, url=through(proxy), timeout=3)  # a busy machine may add a second to an answer
     proxy.cut()
     await asyncio.sleep(0.05)  # a connection that was used just now is not checked
-    proxy.delay = TIMEOUT * 0.8
+    proxy.delay = 2
     # with asyncio the handshake takes one round trip, and then the call itself is sent
     outcome = "nothing was changed" if twin == "sync" else "not known"
-    with at_most(TIMEOUT * 1.5), pytest.raises(BackendUnavailable, match=f"in time .*{outcome}"):
+    with at_most(5), pytest.raises(BackendUnavailable, match=f"in time .*{outcome}"):
         await queue.publish("g", 1)
 
 
