@@ -113,7 +113,7 @@ def run(url: str, load: str, kind: str, cycles: int) -> None:
 
 
 def main() -> None:
-    """Run each load beside each kind of transaction."""
+    """Run each load with each kind of open transaction."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=20_000)
     parser.add_argument("--loads", default="drained,backlog,hot")

@@ -1,4 +1,4 @@
-"""Run `fairlane` and `alembic` as people do: in processes of their own."""
+"""Run `fairlane` and `alembic` as people do: in separate processes."""
 
 from __future__ import annotations
 

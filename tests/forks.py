@@ -72,7 +72,7 @@ def run_module(
 
 
 def _readable(data: bytes | None) -> BinaryIO:
-    """Return a pipe that somebody writes to, for a program that reads once; nothing at all for None."""
+    """Return the reading end of a pipe into which a thread writes the text; /dev/null for None."""
     if data is None:
         return Path(os.devnull).open("rb")
     reader, writer = os.pipe()

@@ -56,7 +56,7 @@ def test_an_event_that_would_not_come_back_equal_is_refused(
 
 
 def test_a_key_that_comes_twice_among_many_is_found_at_once() -> None:
-    """An object of 100,000 keys took minutes to be refused, since the keys were counted one by one."""
+    """Guards against counting each key separately: an object of 100,000 keys would take minutes to be refused."""
     keys = ",".join(f'"k{number}": 1' for number in range(100_000))
     began = time.process_time()
     with pytest.raises(ValueError, match='key "k99999" twice'):
@@ -69,8 +69,8 @@ def test_a_byte_order_mark_on_an_empty_line_is_an_empty_line(here: Path) -> None
     assert run(["publish", "--file", "events.jsonl"]) == 0
 
 
-def test_lines_that_come_while_a_file_is_published_are_left(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They had not been checked, so a wrong one stopped the command in the middle of its work."""
+def test_lines_added_while_a_file_is_published_are_ignored(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such lines are not checked. Guards against a wrong one that stops the command in the middle of its work."""
     path = here / "events.jsonl"
     path.write_text('{"group": "g", "event": 1}\n')
     real = publishing._publish_lines
@@ -86,7 +86,7 @@ def test_lines_that_come_while_a_file_is_published_are_left(here: Path, monkeypa
         assert queue.inspect.queue().messages == 1
 
 
-def test_an_event_that_begins_with_a_dash_is_told_where_it_goes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_event_that_begins_with_a_dash_needs_a_double_dash(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["publish", "g", "-1"]) == 2
     assert "write -- before" in capsys.readouterr().err
     assert run(["publish", "--", "g", "-1"]) == 0

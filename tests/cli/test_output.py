@@ -1,4 +1,4 @@
-"""What a command did is known even where its output reaches nobody."""
+"""A command says what it did even if nobody can read its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def into(output: str, *arguments: str) -> tuple[int, str]:
-    """Run a command with its output into the shell's words given; return its exit code and what it says of errors."""
+    """Run a command with this redirection in a shell. Return its exit code and its standard error."""
     command = ["bash", "-c", f'"$@" {output}; exit ${{PIPESTATUS[0]}}', "bash", *fairlane_command(*arguments)]
     done = subprocess.run(command, capture_output=True, env=environment({"FAIRLANE_URL": URL}), timeout=60)
     return done.returncode, done.stderr.decode()
@@ -39,8 +39,9 @@ NOWHERE = {"> /dev/full": (2, "No space left on device"), "| true": (141, "Broke
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("output", NOWHERE)
-def test_what_was_done_is_said_where_the_output_could_not_be_written(here: Path, output: str) -> None:
-    """A publish that was stored said "No space left on device" only; a message that was claimed waited for a minute."""
+def test_an_output_that_cannot_be_written_is_an_error_that_says_what_was_done(here: Path, output: str) -> None:
+    """Guards against a stored publish that only says "No space left on device", and against a claimed message that is
+    not given back."""
     code, reason = NOWHERE[output]
     with package.connect() as queue:
         said = f"fairlane: the output could not be written: {reason}; "
@@ -60,8 +61,8 @@ def test_what_was_done_is_said_where_the_output_could_not_be_written(here: Path,
 
 
 @pytest.mark.parametrize("command", ["--help", "--version", "migrate --help", "groups", "stats", "backends", "status"])
-def test_a_pipe_without_a_reader_is_the_same_exit_code_everywhere(here: Path, command: str) -> None:
-    """Tables and help ended with exit code 1, which means that the answer is no."""
+def test_a_pipe_without_a_reader_gives_the_same_exit_code_everywhere(here: Path, command: str) -> None:
+    """Guards against tables and help that end with exit code 1, which means that the answer is no."""
     assert into("| true", *command.split()) == (141, "")
 
 
@@ -78,7 +79,7 @@ def test_a_look_that_could_not_be_written_names_the_output(here: Path) -> None:
 
 @pytest.mark.parametrize("command", ["publish g 1", "claim", "stats", "groups", "peek g", "ack g t 1"])
 def test_a_queue_in_memory_is_refused_by_commands(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    """A publish printed a seq, and the message was gone with the process."""
+    """Guards against a publish that prints a seq although the message disappears with the process."""
     assert run([*command.split(), "--url", "memory://"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""

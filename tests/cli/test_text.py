@@ -30,7 +30,7 @@ NASTY = [
     " leading",
     "trailing ",
     '"quoted"',
-    "-",  # what tables show where there is nothing
+    "-",  # what tables show for a missing value
 ]
 PLAIN = ["order-17", "[red]bold[/red]", ":smile:", "é", "e\u0301", "emoji 🦊", "{}:*'", "back\\slash", 'in"side']
 

@@ -484,7 +484,7 @@ async def test_connections_that_are_no_longer_used_end(
 
 @pytest.mark.backends("postgres")
 async def test_connections_may_send_every_str_as_text(queue: Queue, queues: Queues, pools: Any) -> None:
-    """An application may have taught psycopg to send every str as `text`, which is neither json nor uuid."""
+    """An application may have taught psycopg to send every str as `text`, which is not json and not uuid."""
     from psycopg.types.string import StrDumper
 
     client = await pools["connection"]()

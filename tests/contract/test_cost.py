@@ -60,7 +60,8 @@ async def drain_some(queue: Queue, count: Any) -> Any:
 
 @pytest.mark.parametrize("crowd", ["ready", "leased", "parked", "low", "backlog"])
 async def test_cost_of_a_cycle_does_not_grow_with_the_queue(queues: Queues, crowd: Any) -> None:
-    """Compares medians of interleaved cycles beside 50 groups and beside many. A scan would cost many times as much."""
+    """Compares medians of interleaved cycles in a small queue and in a large one. A scan would cost many times as
+    much."""
     many = min(5_000, queues.kit.caps.tested_messages // 2)
     if crowd == "low" and not queues.kit.caps.priorities:
         pytest.skip("declared: no priorities")

@@ -64,7 +64,7 @@ async def test_dedup_of_a_message_in_the_middle_of_a_group(queue: Queue) -> None
 
 
 async def test_dedup_none_means_no_deduplication(queue: Queue) -> None:
-    """Equal events without an id are two messages, also where the transport makes ids of its own."""
+    """Equal events without an id are two messages, also if the transport makes its own ids."""
     for _ in range(3):
         await queue.publish("g", "same")
     assert [event for _, event in await queue.drain()] == ["same"] * 3

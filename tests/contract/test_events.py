@@ -348,7 +348,7 @@ async def test_events_a_codec_may_declare_its_own_errors(queues: Queues) -> None
 
 
 async def test_events_that_cannot_be_decoded_come_with_a_usable_lease(queue: Queue) -> None:
-    """The lease is held: the worker can discard the message, or park it for somebody who can read it."""
+    """The worker holds the lease: it can discard the message, or park it for a worker that can read it."""
     other = await queue.another(codec=PointCodec())
     await queue.publish("g", "no point")
     await queue.publish("g", "next")

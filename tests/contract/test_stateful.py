@@ -1,6 +1,6 @@
 """All promises at once: random operations on every backend and on a model, side by side.
 
-Guards against cases without a test of their own: an order of publishes, claims with floors, stale and current leases,
+Guards against cases that no other test has: an order of publishes, claims with floors, stale and current leases,
 expiries, delays and duplicates after which a backend and the model differ. Hypothesis finds the shortest such example.
 """
 

@@ -1,4 +1,4 @@
-"""Publishing inside the application's transactions: order, claims and drained groups beside open transactions."""
+"""Publishing inside the application's transactions: order, claims and drained groups while transactions are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing Fairlane is cheap, and works where a system lacks what others have."""
+"""Importing Fairlane is cheap, and works on systems without some functions of others (Windows)."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_a_worker_that_dies_ends_the_demo(temporary: Path, monkeypatch: pytest.M
 def test_a_queue_that_the_demo_cannot_remove_is_named(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stayed in the database under a name that nobody knew, and the command said nothing of it."""
+    """Guards against a queue that stays in the database under an unknown name, without a message of the command."""
     left: list[object] = []
 
     class Watching(Nobody):

@@ -1,4 +1,4 @@
-"""The kit of Redis, alone and as a cluster."""
+"""The kits of Redis, as a single server and as a cluster."""
 
 from __future__ import annotations
 
