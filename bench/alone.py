@@ -1,8 +1,8 @@
 """Measure claim and ack on backends without a peer to compare with: libSQL and rqlite, whose costs are requests.
 
-Three things count: the number of requests in a cycle, whether the time stays the same for every size of the queue, and
-on libSQL the ratio to two bare `UPDATE … RETURNING` through the same client. The speed of the stand-in of rqlite proves
-nothing.
+Three things count. The first is the number of requests in a cycle. The second is whether the time stays the same for
+every size of the queue. The third, on libSQL, is the ratio to two bare `UPDATE … RETURNING` through the same client.
+The speed of the stand-in of rqlite proves nothing.
 """
 
 from __future__ import annotations
