@@ -40,9 +40,9 @@ class Lease(Generic[T]):
     expires_at: datetime
 
 
-def instant(microseconds: int | str) -> datetime:
+def instant(microseconds: int) -> datetime:
     """Turn microseconds since the epoch into a UTC datetime."""
-    return datetime.fromtimestamp(int(microseconds) / 1e6, UTC)  # a float holds microseconds exactly until 2255
+    return datetime.fromtimestamp(microseconds / 1e6, UTC)  # a float holds microseconds exactly until 2255
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ They check arguments and encode events before anything is sent. They ask once fo
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Generic
 
 from fairlane import contract
-from fairlane.backends.base import Claimed, Core
+from fairlane.backends.base import Core
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
 from fairlane.codec import Codec, encode_event, errors_of
 from fairlane.errors import BackendUnavailable, EventDecodingError
@@ -64,12 +65,18 @@ class Operations(Generic[RequestT, AnswerT, T]):
         min_priority = contract.check_priority("min_priority", min_priority)
         if self._selective:
             self.core.check_arguments("claim", {"min_priority": min_priority})
-        program = self.core.claim(worker_id, visibility, min_priority)
-        claimed = yield from program if self._ready else self._after_check(program)
-        return None if claimed is None else self._leased(claimed)
+        return self._when_ready(self.core.claim(worker_id, visibility, min_priority, self._leased))
 
-    def _leased(self, claimed: Claimed) -> Lease[T]:
-        group_id, text, seq, token, attempts, published_at, expires_at = claimed
+    def _leased(
+        self,
+        group_id: str,
+        text: str,
+        seq: int,
+        token: str,
+        attempts: int,
+        published_at: datetime,
+        expires_at: datetime,
+    ) -> Lease[T]:
         try:
             if not text.isascii():
                 text.encode()  # refuses lone surrogates: a driver reads stored bytes that are not UTF-8 as such
@@ -79,8 +86,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
         return Lease(group_id, event, seq, token, attempts, published_at, expires_at)
 
     def ack(self, lease: Lease[T]) -> Program[RequestT, AnswerT, None]:
-        program = self.core.ack(contract.check_lease(lease))
-        return program if self._ready else self._after_check(program)
+        return self._when_ready(self.core.ack(contract.check_lease(lease)))
 
     def nack(self, lease: Lease[T], delay: float) -> Program[RequestT, AnswerT, None]:
         lease = contract.check_lease(lease)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, T
 from fairlane.program import AnswerT, Program, RequestT
 
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
@@ -95,16 +95,8 @@ class LeaseGone(Exception):
     """Raised by an executor for its core: the server reports that the token no longer holds. Never leaves a core."""
 
 
-class Claimed(NamedTuple):
-    """A message that was just leased, before its event is decoded."""
-
-    group_id: str
-    event: str
-    seq: int
-    token: str
-    attempts: int
-    published_at: datetime
-    expires_at: datetime
+Leased: TypeAlias = Callable[[str, str, int, str, int, datetime, datetime], Lease[T]]
+"""Makes a lease of its fields, with the stored text in place of the event. `Lease` itself leaves it so."""
 
 
 class Core(ABC, Generic[RequestT, AnswerT]):
@@ -131,8 +123,10 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         """Append a message and return its seq."""
 
     @abstractmethod
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[RequestT, AnswerT, Claimed | None]:
-        """Lease a message; return None if nothing is deliverable."""
+    def claim(
+        self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        """Lease a message, and return what `leased` makes of it; return None if nothing is deliverable."""
 
     @abstractmethod
     def ack(self, lease: Lease[Any]) -> Program[RequestT, AnswerT, None]:

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any, ClassVar, NoReturn, TypeAlias
 from uuid import uuid4
 
-from fairlane.backends.base import Claimed, Core, LeaseGone
+from fairlane.backends.base import Core, Leased, LeaseGone
 from fairlane.errors import LeaseLost, QueueDamaged
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, instant
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, T, instant
 from fairlane.program import Program
 
 ASIDE_SECONDS = 3600.0
@@ -88,19 +88,16 @@ class Call:
     ends: float | None = field(default=None, compare=False)
 
 
-def claimed_in(rows: Rows) -> Claimed | None:
-    """Return the message that a claim has leased, or None if there is no row."""
-    if not rows:
-        return None
-    row = rows[0]
-    return Claimed(
-        group_id=as_text(row["group_id"]),
-        event=as_text(row["event"]),
-        seq=int(row["seq"]),
-        token=str(row["token"]),
-        attempts=int(row["attempts"]),
-        published_at=_published(row["published_at"]),
-        expires_at=instant(row["expires_at"]),
+def lease_of(row: Row, leased: Leased[T]) -> Lease[T]:
+    """Return the lease in the row of a claim."""
+    return leased(
+        as_text(row["group_id"]),
+        as_text(row["event"]),
+        row["seq"],
+        row["token"],
+        row["attempts"],
+        _published(row["published_at"]),
+        instant(row["expires_at"]),
     )
 
 
@@ -117,11 +114,9 @@ def _published(microseconds: Any) -> datetime:
         return instant(0)
 
 
-def fault_in(rows: Rows, queue: str) -> tuple[str, str] | None:
+def fault_in(row: Row, queue: str) -> tuple[str, str] | None:
     """Return why a claim cannot be handed out, and what sets it right; None if it can."""
-    if not rows:
-        return None
-    row, group_id = rows[0], rows[0]["group_id"]
+    group_id = row["group_id"]
     if row["event"] is None:
         found = f"group {as_text(group_id)!r} begins with message {row['seq']!r}, which is not there"
         return found, f"`fairlane migrate --queue {queue}` repairs it"
@@ -164,11 +159,15 @@ class ProcedureCore(Core[Call, Rows]):
         rows = yield from self.call(PUBLISH, arguments)
         return int(rows[0]["seq"])
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
+    def claim(
+        self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
+    ) -> Program[Call, Rows, Lease[T] | None]:
         rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
-        if fault := fault_in(rows, self.queue):
+        if not rows:
+            return None
+        if fault := fault_in(rows[0], self.queue):
             yield from self.set_aside(rows[0], *fault)
-        return claimed_in(rows)
+        return lease_of(rows[0], leased)
 
     def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, object]:
         """Return the arguments of a new claim."""
@@ -196,18 +195,19 @@ class ProcedureCore(Core[Call, Rows]):
         raise QueueDamaged(self.queue, f"{fault}; the group is {done}: {remedy}")
 
     def ack(self, lease: Lease[Any]) -> Program[Call, Rows, Any]:
-        return self._fenced(ACK, lease)
+        return self._fenced(ACK, lease, self.fence(lease))
 
     def nack(self, lease: Lease[Any], delay: float) -> Program[Call, Rows, Any]:
-        return self._fenced(NACK, lease, p_delay=delay)
+        return self._fenced(NACK, lease, {**self.fence(lease), "p_delay": delay})
 
     def extend(self, lease: Lease[Any], visibility: float) -> Program[Call, Rows, datetime]:
-        rows = yield from self._fenced(EXTEND, lease, p_visibility=visibility)
+        rows = yield from self._fenced(EXTEND, lease, {**self.fence(lease), "p_visibility": visibility})
         return instant(rows[0]["expires_at"])
 
-    def _fenced(self, operation: Operation, lease: Lease[Any], **more: float) -> Program[Call, Rows, Rows]:
+    def _fenced(
+        self, operation: Operation, lease: Lease[Any], arguments: Mapping[str, Any]
+    ) -> Program[Call, Rows, Rows]:
         """Call an operation that needs the token of the group."""
-        arguments = {**self.fence(lease), **more}
         try:
             rows = yield from self.call(operation, arguments)
         except LeaseGone as gone:

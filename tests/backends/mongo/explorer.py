@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from fairlane.backends.base import Claimed
 from fairlane.backends.mongo import core as mongo_core
 from fairlane.backends.mongo import publishing as mongo_publishing
 from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES
 from fairlane.errors import LeaseLost
+from fairlane.model import Lease
 from fairlane.program import Program, Sleep
 from tests.backends.mongo.fake import FakeServer
 from tests.backends.mongo.watcher import Ghost, Path, Violation, delivered, told, watched
@@ -35,7 +35,7 @@ class Note:
     """What a script reports to the explorer. It is not sent to the server."""
 
     what: str
-    lease: Claimed | None = None
+    lease: Lease | None = None
     seq: int = 0
 
 
@@ -55,7 +55,7 @@ def consumer(*acts: str) -> Script:
 
     def script(core: MongoCore) -> Program[Any, Any, None]:
         for act in acts:
-            lease = yield from core.claim("w", VISIBILITY, 0)
+            lease = yield from core.claim("w", VISIBILITY, 0, Lease)
             yield Note("claimed", lease)
             if lease is None or act == "keep":
                 continue
@@ -235,7 +235,7 @@ class Explorer:
         server.pass_time(VISIBILITY)
         for number in itertools.count():
             Tokens.reset(f"recovery {number}")
-            lease = finish(self.core.claim("w", VISIBILITY, 0), server)
+            lease = finish(self.core.claim("w", VISIBILITY, 0, Lease), server)
             if lease is None:
                 break
             now_acked = dict(ghost.acked_before) | {"recovery": ghost.acked}

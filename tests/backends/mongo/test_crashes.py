@@ -37,8 +37,7 @@ class Client:
         return self.run(self.core.publish(group_id, event, 0, dedup_id))
 
     def claim(self, visibility: float = LONG) -> Lease | None:
-        claimed = self.run(self.core.claim("worker", visibility, 0))
-        return None if claimed is None else Lease(*claimed)
+        return self.run(self.core.claim("worker", visibility, 0, Lease))
 
     def get(self, visibility: float = LONG) -> Lease:
         lease = self.claim(visibility)
@@ -143,7 +142,7 @@ async def test_a_claim_that_stops_anywhere_loses_no_message(queue: Queue, client
             client.ack(client.get())  # the other group, so that group `g` is first in line again
             client.publish("other", "o")
             client.run(client.core.nack(client.get(), 0.0))
-        program = client.core.claim("worker", SHORT, 0)
+        program = client.core.claim("worker", SHORT, 0, Lease)
         if not client.cut(program, steps, applied=applied):
             await queue.expired(await queue.now() + timedelta(seconds=SHORT))
             client.drain()
@@ -164,7 +163,7 @@ async def test_a_claim_that_stops_while_it_drops_an_empty_group_loses_no_message
     for steps, applied in every_cut():
         client.publish("g", "gone")
         assert client.cut(client.core.ack(client.get()), 2, applied=False)  # leaves a group without messages
-        program = client.core.claim("worker", SHORT, 0)
+        program = client.core.claim("worker", SHORT, 0, Lease)
         if not client.cut(program, steps, applied=applied):
             break
         cuts += 1
@@ -257,6 +256,6 @@ async def test_an_emptied_group_takes_the_priority_of_its_next_publish(client: C
     client.publish("g", "first")
     assert client.cut(client.core.ack(client.get()), 2, applied=False)
     client.run(client.core.publish("g", "urgent", 4, None))
-    lease = client.run(client.core.claim("worker", LONG, 4))
+    lease = client.run(client.core.claim("worker", LONG, 4, Lease))
     assert lease is not None
     assert lease.event == "urgent"

@@ -84,9 +84,9 @@ class Walk:
     def drain(self) -> set[str]:
         found = set()
         execute: Callable[[Any], Any] = self.real.execute
-        while (claimed := run(self.core.claim("w", 60, 0), execute)) is not None:
-            found.add(claimed.event)
-            run(self.core.ack(Lease(*claimed)), execute)
+        while (lease := run(self.core.claim("w", 60, 0, Lease), execute)) is not None:
+            found.add(lease.event)
+            run(self.core.ack(lease), execute)
         return found
 
 
@@ -126,6 +126,6 @@ async def test_random_orders_of_steps_break_no_promise(
     held = [lease for _, lease in walk.ghost.held]
     execute: Callable[[Any], Any] = executor.execute
     for lease in held:
-        run(walk.core.nack(Lease(*lease), 0.0), execute)
+        run(walk.core.nack(lease, 0.0), execute)
     assert walk.drain() == left
     assert await queue.leftovers() == {}

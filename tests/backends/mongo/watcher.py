@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairlane.backends.base import Claimed
 from fairlane.backends.mongo.wire import GROUPS, LINE, Insert, Update
+from fairlane.model import Lease
 from tests.backends.mongo.fake import FakeServer
 
 Path = Any
@@ -22,7 +22,7 @@ class Ghost:
     delivered: tuple[str, ...] = ()  # in the order of their first delivery
     acked: frozenset[str] = frozenset()  # from the step that frees the group
     acked_before: tuple[tuple[str, frozenset[str]], ...] = ()  # by client: when its claim took its group
-    held: tuple[tuple[str, Claimed], ...] = ()  # by client
+    held: tuple[tuple[str, Lease], ...] = ()  # by client
 
 
 class Violation(AssertionError):
@@ -32,7 +32,7 @@ class Violation(AssertionError):
 def delivered(
     ghost: Ghost,
     name: str,
-    lease: Claimed,
+    lease: Lease,
     server: FakeServer,
     path: Path,
     before: tuple[tuple[str, str], ...],

@@ -292,7 +292,7 @@ def test_a_publish_sent_twice_is_the_same_request() -> None:
 
 
 def test_a_claim_sent_twice_is_the_same_request() -> None:
-    requests, _, result = drive(core().claim("w", LONG, 0), unanswered(uncertain=True), [])
+    requests, _, result = drive(core().claim("w", LONG, 0, Lease), unanswered(uncertain=True), [])
     assert result is None
     assert requests[0] == requests[1]
     assert requests[0].arguments["p_token"]

@@ -57,7 +57,7 @@ def test_a_publish_or_claim_whose_answer_was_lost_is_sent_again_with_the_same_id
     assert run(core.publish("g", "1", 0, None), script) == 9
     assert script.asked[0] == script.asked[1]
     script = Script(LOST, {})
-    assert run(core.claim("w", 30, 0), script) is None
+    assert run(core.claim("w", 30, 0, Lease), script) is None
     assert script.asked[0] == script.asked[1]
     assert script.asked[0].arguments["ReceiveRequestAttemptId"]
 

@@ -40,10 +40,10 @@ import time
 from datetime import datetime
 from math import ceil
 from random import random
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-from fairlane.backends.base import Claimed, Core
+from fairlane.backends.base import Core, Leased
 from fairlane.backends.mongo.inspection import Inspection
 from fairlane.backends.mongo.publishing import LOST, PLACE, Publishing, after_tick, is_head_start
 from fairlane.backends.mongo.wire import (
@@ -68,11 +68,14 @@ from fairlane.backends.mongo.wire import (
 )
 from fairlane.contract import DEFAULT_HEAD_START
 from fairlane.errors import LeaseLost, QueueDamaged
-from fairlane.model import Lease, Revision
+from fairlane.model import Lease, Revision, T
 from fairlane.program import Sleep
 
 LOOKS = 32
 """How often a claim searches again if other clients changed the groups during its search. Then it returns None."""
+
+Claimed: TypeAlias = tuple[str, str, int, str, int, datetime, datetime]
+"""The fields of a lease, with the stored text in place of the event."""
 
 ASIDE_SECONDS = 3600.0
 """Seconds for which a group is parked if its head cannot be delivered."""
@@ -103,7 +106,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
     # claim
 
     @one_call
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Steps[Claimed | None]:
+    def claim(self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]) -> Steps[Lease[T] | None]:
         floor = {"priority": {"$in": list(range(min_priority, 5))}}
         # $expr with $$NOW uses the index (jstests/…/now_variable.js of MongoDB), and $in with a sort merges its ranges
         # ("The ESR Guideline" in the manual), so the server reads the first entry of at most five ranges. If another
@@ -127,11 +130,11 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                 yield Sleep(0.000_5 * looks * random())
                 continue
             started = time.monotonic()
-            lease = yield from self._lease_head(group, token)
-            if lease:
+            claimed = yield from self._lease_head(group, token)
+            if claimed:
                 yield from after_tick(started)
-                return lease
-            if lease is None:
+                return leased(*claimed)
+            if claimed is None:
                 looks += 1
         return None
 
@@ -164,7 +167,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
             if leased is not None:
                 again = yield from find_one(MESSAGES, {"_id": leased, "group_id": group_id})
                 if again is not None:
-                    return _lease(group, again, leased, number(group, "attempts") or 1)
+                    return _claimed(group, again, leased, number(group, "attempts") or 1)
             head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD)
             if head is None:
                 if (yield from delete(GROUPS, held | {"touched": group.get("touched")})):
@@ -185,7 +188,7 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                 if seq == acked:
                     continue
             changed = yield from update(GROUPS, held, {"$set": {"leased": seq, "attempts": 1}})
-            return None if changed is None else _lease(group, head, seq, 1)
+            return None if changed is None else _claimed(group, head, seq, 1)
 
     def _place_of(self, head: Document, group_id: object) -> str:
         where = f"in {self.queue}_messages the _id {head['_id']} of a message of group {group_id!r} is not a number"
@@ -243,13 +246,7 @@ def _milliseconds(seconds: float) -> int:
     return ceil(seconds * 1000)
 
 
-def _lease(group: Document, message: Document, seq: int, attempts: int) -> Claimed:
-    return Claimed(
-        group_id=message["group_id"],
-        event=message.get("event", ""),  # if it is missing or not a text, the codec refuses it
-        seq=seq,
-        token=group["token"],
-        attempts=attempts,
-        published_at=moment(message, "published_at") or EPOCH,
-        expires_at=group["ready_at"],
-    )
+def _claimed(group: Document, message: Document, seq: int, attempts: int) -> Claimed:
+    event = message.get("event", "")  # if it is missing or not a text, the codec refuses it
+    published_at = moment(message, "published_at") or EPOCH
+    return message["group_id"], event, seq, group["token"], attempts, published_at, group["ready_at"]

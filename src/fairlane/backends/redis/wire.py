@@ -159,7 +159,7 @@ def _claimed(reply: Reply) -> Rows:
         return []
     group_id, event, facts = reply
     seq, token, attempts, published_at, expires_at = facts.decode().split(" ")
-    row = (_str(group_id), seq, _str(event), token, attempts, published_at, expires_at)
+    row = (_str(group_id), int(seq), _str(event), token, int(attempts), int(published_at), int(expires_at))
     return [dict(zip(CLAIM.columns, row, strict=True))]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from fairlane.backends.base import Claimed
+from fairlane.backends.base import Leased
 from fairlane.backends.shared.family import FamilyCore
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.shared.sqlite_statements import last_seq_damaged
@@ -20,14 +20,15 @@ from fairlane.backends.stored import (
     REVISION,
     Call,
     Operation,
+    Row,
     Rows,
-    claimed_in,
     fault_in,
+    lease_of,
     revision_in,
 )
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import LeaseLost, QueueDamaged, SchemaNotReady
-from fairlane.model import Lease, MessageStatus, Revision, instant
+from fairlane.model import Lease, MessageStatus, Revision, T
 from fairlane.program import Program
 
 FINISHED = Operation("finished", ("seq",), looks=True)
@@ -126,7 +127,9 @@ class SentTwiceCore(FamilyCore):
             rows = yield from self.call(FINISHED, {"p_call_id": call_id})
         return int(rows[0]["seq"]) if rows else 0  # 0 if more than 10,000 calls were finished since
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
+    def claim(
+        self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
+    ) -> Program[Call, Rows, Lease[T] | None]:
         """Lease a message so that at least half of the lease is left when the caller gets it.
 
         rqlite gives a request its time when it arrives. If the request waits behind other writes, or if its answer is
@@ -138,27 +141,28 @@ class SentTwiceCore(FamilyCore):
             arguments = self.claim_arguments(worker_id, visibility, min_priority)
             request, began = Call(CLAIM, arguments, ends), time.monotonic()
             rows = yield from self._answered(request)
-            if fault := fault_in(rows, self.queue):
+            if not rows:
+                break
+            if fault := fault_in(rows[0], self.queue):
                 yield from self.set_aside(rows[0], *fault)
-            claimed = claimed_in(rows)
-            if claimed is None or time.monotonic() - began < visibility / 2:
-                break
-            ends = request.ends
-            claimed = yield from self._extended(claimed, visibility, ends)
-            if claimed is not None:
-                break
-        return claimed
+            row: Row | None = rows[0]
+            if time.monotonic() - began >= visibility / 2:
+                ends = request.ends
+                row = yield from self._extended(rows[0], visibility, ends)
+            if row is not None:
+                return lease_of(row, leased)
+        return None
 
-    def _extended(self, claimed: Claimed, visibility: float, ends: float | None) -> Program[Call, Rows, Claimed | None]:
+    def _extended(self, claimed: Row, visibility: float, ends: float | None) -> Program[Call, Rows, Row | None]:
         """Extend a lease; return None if another worker has claimed the group."""
         arguments = {
-            "p_group_id": claimed.group_id,
-            "p_token": claimed.token,
-            "p_seq": claimed.seq,
+            "p_group_id": claimed["group_id"],
+            "p_token": claimed["token"],
+            "p_seq": claimed["seq"],
             "p_visibility": visibility,
         }
         rows = yield from self._answered(Call(EXTEND, arguments, ends))
-        return claimed._replace(expires_at=instant(rows[0]["expires_at"])) if rows else None
+        return {**claimed, "expires_at": rows[0]["expires_at"]} if rows else None
 
     def fence(self, lease: Lease[Any]) -> dict[str, object]:
         if lease.seq > MAX_BIGINT:

@@ -13,7 +13,7 @@ from typing import Any
 import aiosqlite
 
 from fairlane.backends.shared import forks
-from fairlane.backends.sqlite.wire import Statement, changes, rows_of
+from fairlane.backends.sqlite.wire import CHANGED, Statement, rows_of
 from fairlane.backends.stored import Call, Rows
 from fairlane.errors import ConfigurationError
 
@@ -83,7 +83,7 @@ class AsyncGivenConnection:
             async with self._connection.execute(statement, request.arguments) as cursor:
                 cursor.row_factory = sqlite3.Row
                 if statement.counts:
-                    return changes(cursor.rowcount)
+                    return CHANGED if cursor.rowcount > 0 else ()
                 rows: Any = await cursor.fetchall()
                 return list(rows)
         except BaseException:

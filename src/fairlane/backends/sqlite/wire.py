@@ -11,12 +11,15 @@ from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.backends.shared.sqlite_statements import Statements, last_seq_damaged
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.errors import LOCKED, breaks_constraint, check_version, is_absent, is_busy, translate
-from fairlane.backends.stored import ACK, NACK, PUBLISH, REVISION, Call, Operation, Row, Rows
+from fairlane.backends.stored import ACK, NACK, PUBLISH, REVISION, Call, Operation, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import QueueDamaged, SchemaNotReady
 
 _COUNTED = frozenset({ACK, NACK})
 """Operations without rows. The number of changed rows is their result, which costs less than RETURNING."""
+
+CHANGED: Rows = ({},)
+"""The answer of a statement that has no rows and has changed something."""
 
 PAUSES = Pauses(0.002, 0.002, growth=1.0, least=0.15)
 """Short random pauses between two tries give all waiting calls the same chance; SQLite's growing pauses do not."""
@@ -85,18 +88,15 @@ class Wire:
 
 def rows_of(cursor: sqlite3.Cursor, statement: Statement) -> Rows:
     """Return all rows of a statement, since an incompletely read RETURNING keeps the write lock."""
-    return changes(cursor.rowcount) if statement.counts else cursor.fetchall()
-
-
-def changes(count: int) -> list[Row]:
-    """Return the result of a statement without rows."""
-    return [{"changes": count}] if count > 0 else []
+    if statement.counts:
+        return CHANGED if cursor.rowcount > 0 else ()
+    return cursor.fetchall()
 
 
 async def ask(connection: aiosqlite.Connection, statement: Statement, request: Call) -> Rows:
     """Run one statement, in one call to aiosqlite's thread."""
     if statement.counts:
         cursor = await connection.execute(statement, request.arguments)
-        return changes(cursor.rowcount)
+        return CHANGED if cursor.rowcount > 0 else ()
     rows: Any = await connection.execute_fetchall(statement, request.arguments)
     return list(rows)

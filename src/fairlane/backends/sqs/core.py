@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
-from fairlane.backends.base import Claimed, Core
+from fairlane.backends.base import Core, Leased
 from fairlane.backends.shared.retry import delivered
 from fairlane.backends.sqs import wire
 from fairlane.backends.sqs.errors import LOST, MISSING, REFUSED, code_of, status_of
@@ -30,7 +30,7 @@ from fairlane.errors import (
     SchemaNotReady,
     UnsupportedByBackend,
 )
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, T
 
 POLL_SECONDS = 1
 """Seconds for which a claim waits for a message. Without waiting SQS asks only some of its servers."""
@@ -144,7 +144,7 @@ class SqsCore(Core[Request, Answer]):
         if limit is None or size > limit:
             raise EventTooLarge(size, limit) from error
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Steps[Claimed | None]:
+    def claim(self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]) -> Steps[Lease[T] | None]:
         seconds = math.ceil(visibility)
         asked = datetime.now(UTC)
         arguments = {
@@ -163,14 +163,14 @@ class SqsCore(Core[Request, Answer]):
         attributes = message["Attributes"]
         group_id, seq = wire.group_of(message), int(attributes["SequenceNumber"])
         end = int(asked.timestamp()) + wire.LONGEST
-        return Claimed(
-            group_id=group_id,
-            event=message["Body"],
-            seq=seq,
-            token=wire.token_of(message["ReceiptHandle"], group_id, seq, end),
-            attempts=int(attributes["ApproximateReceiveCount"]),
-            published_at=datetime.fromtimestamp(int(attributes["SentTimestamp"]) / 1000, UTC),
-            expires_at=asked + timedelta(seconds=seconds),  # by this client's clock, from before the request
+        return leased(
+            group_id,
+            message["Body"],
+            seq,
+            wire.token_of(message["ReceiptHandle"], group_id, seq, end),
+            int(attributes["ApproximateReceiveCount"]),
+            datetime.fromtimestamp(int(attributes["SentTimestamp"]) / 1000, UTC),
+            asked + timedelta(seconds=seconds),  # by this client's clock, from before the request
         )
 
     def ack(self, lease: Lease[Any]) -> Steps[None]:
