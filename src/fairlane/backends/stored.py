@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from os import urandom
 from typing import Any, ClassVar, NoReturn, TypeAlias
-from uuid import uuid4
 
 from fairlane.backends.base import Core, Leased, LeaseGone
 from fairlane.errors import LeaseLost, QueueDamaged
@@ -173,7 +173,7 @@ class ProcedureCore(Core[Call, Rows]):
         """Return the arguments of a new claim."""
         arguments = {"p_worker_id": worker_id, "p_visibility": visibility, "p_min_priority": min_priority}
         if self.client_tokens:
-            arguments["p_token"] = str(uuid4())
+            arguments["p_token"] = urandom(16).hex()
         return arguments
 
     def park(self, row: Row) -> Program[Call, Rows, Rows]:
