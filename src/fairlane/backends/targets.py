@@ -42,7 +42,7 @@ class SqlTarget(ABC):
     """The URL of an SQLAlchemy engine, without an address: `open` makes the connections."""
 
     repairs: ClassVar[bool] = False
-    """Whether there is a template `mended`, which repairs damage in a queue."""
+    """Whether there is a template `repaired`, which repairs damage in a queue."""
 
     @abstractmethod
     def open(self, *, create: bool) -> Any:

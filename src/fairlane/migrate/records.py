@@ -53,7 +53,7 @@ class Records:
             self._render("removed")
         elif repairs and self._is_there():
             if self._target.repairs:
-                self._render("mended")
+                self._render("repaired")
             script = self._target.settled(self._look)
             if script is not None:
                 self._execute(script)

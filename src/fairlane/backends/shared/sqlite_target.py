@@ -146,7 +146,7 @@ class FamilyTarget(LedgerTarget):
         names = {"queue": self._queue, "dialect": self.dialect}
         if self._look(statement("schema/sqlite/damaged.sql.j2", **names), None)[0]["damaged"]:
             try:
-                self.send(list(split_sqlite(render("schema/sqlite/mended.sql.j2", **names))))
+                self.send(list(split_sqlite(render("schema/sqlite/repaired.sql.j2", **names))))
             except Refused as refused:
                 raise refused.error from refused.__cause__
 
