@@ -614,7 +614,7 @@ def test_a_lease_that_is_extended_at_the_same_moment_is_not_lost(lane: Lane, ste
 
 
 def test_a_claim_in_the_middle_of_an_ack_makes_the_ack_lose(lane: Lane) -> None:
-    """The ack has seen its token and waits for the group's row in group_ids; then the lease expires and is taken over."""
+    """The ack has seen its token and waits for a lock; then the lease expires, and another worker claims the group."""
     late, other, gate = lane.session(), lane.session(), lane.session()
     late.publish("g")
     lease = late.claim()
