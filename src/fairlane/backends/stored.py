@@ -114,20 +114,6 @@ def _published(microseconds: Any) -> datetime:
         return instant(0)
 
 
-def fault_in(row: Row, queue: str) -> tuple[str, str] | None:
-    """Return why a claim cannot be handed out, and what sets it right; None if it can."""
-    group_id = row["group_id"]
-    if row["event"] is None:
-        found = f"group {as_text(group_id)!r} begins with message {row['seq']!r}, which is not there"
-        return found, f"`fairlane migrate --queue {queue}` repairs it"
-    if isinstance(group_id, bytes):
-        try:
-            group_id.decode()
-        except UnicodeDecodeError:
-            return f"the id {group_id!r} of a group is no UTF-8", "give its messages another one by SQL, and migrate"
-    return None
-
-
 def revision_in(row: Row) -> Revision:
     """Return what a database says of itself; if `serves` was deleted, it serves clients of its own revision."""
     return Revision(found=row["revision"], serves=row["serves"] or row["revision"])
@@ -165,9 +151,25 @@ class ProcedureCore(Core[Call, Rows]):
         rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
         if not rows:
             return None
-        if fault := fault_in(rows[0], self.queue):
+        if fault := self.claim_fault(rows[0]):
             yield from self.set_aside(rows[0], *fault)
         return lease_of(rows[0], leased)
+
+    def claim_fault(self, row: Row) -> tuple[str, str] | None:
+        """Return why a claim cannot be handed out, and what sets it right; None if it can."""
+        group_id = row["group_id"]
+        if row["event"] is None:
+            found = f"group {as_text(group_id)!r} begins with message {row['seq']!r}, which is not there"
+            return found, f"`fairlane migrate --queue {self.queue}` repairs it"
+        if isinstance(group_id, bytes):
+            try:
+                group_id.decode()
+            except UnicodeDecodeError:
+                return (
+                    f"the id {group_id!r} of a group is no UTF-8",
+                    "change the id by SQL, then run `fairlane migrate`",
+                )
+        return None
 
     def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, object]:
         """Return the arguments of a new claim."""

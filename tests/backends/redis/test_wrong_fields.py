@@ -10,7 +10,7 @@ import pytest
 import redis
 
 import fairlane
-from fairlane import QueueDamaged, migrate
+from fairlane import Lease, QueueDamaged, migrate
 from fairlane.backends.redis.core import RedisCore
 from fairlane.backends.redis.executor import RedisExecutor
 from fairlane.backends.stored import NACK, Call, Rows
@@ -100,5 +100,5 @@ async def test_a_group_that_another_worker_has_meanwhile_is_not_parked(
             return executor.execute(request)
 
         with pytest.raises(QueueDamaged, match=r"no UTF-8.*leased, so that others are served"):
-            await run_async(RedisCore(library.queue).claim("w", 0.001, 0), execute)
+            await run_async(RedisCore(library.queue).claim("w", 0.001, 0, Lease), execute)
     assert library.call("ack", b"caf\xe9", "another") is not None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairlane.backends.base import Claimed
 from fairlane.backends.redis.errors import Refused, Unfinished
 from fairlane.backends.redis.wire import is_encodable
-from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call, Operation, ProcedureCore, Rows
+from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call, Operation, ProcedureCore, Row, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.program import Program
@@ -27,15 +26,14 @@ class RedisCore(ProcedureCore):
                 error.host = self._refused_by
             raise
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int) -> Program[Call, Rows, Claimed | None]:
-        claimed = yield from super().claim(worker_id, visibility, min_priority)
-        if claimed is not None and not claimed.group_id.isascii() and not is_encodable(claimed.group_id):
-            yield from self.set_aside(
-                {"group_id": claimed.group_id, "token": claimed.token},
-                f"the name of group {claimed.group_id!a} is no UTF-8, so no lease on it could be acked or given back",
-                "publish its messages to another group, and remove them from the key `messages`",
-            )
-        return claimed
+    def claim_fault(self, row: Row) -> tuple[str, str] | None:
+        group_id = row["group_id"]
+        if group_id.isascii() or is_encodable(group_id):
+            return super().claim_fault(row)
+        return (
+            f"the name of group {group_id!a} is no UTF-8, so no lease on it could be acked or given back",
+            "publish its messages to another group, and remove them from the key `messages`",
+        )
 
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(QUEUE_STATUS)

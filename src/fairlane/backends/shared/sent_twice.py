@@ -22,7 +22,6 @@ from fairlane.backends.stored import (
     Operation,
     Row,
     Rows,
-    fault_in,
     lease_of,
     revision_in,
 )
@@ -143,7 +142,7 @@ class SentTwiceCore(FamilyCore):
             rows = yield from self._answered(request)
             if not rows:
                 break
-            if fault := fault_in(rows[0], self.queue):
+            if fault := self.claim_fault(rows[0]):
                 yield from self.set_aside(rows[0], *fault)
             row: Row | None = rows[0]
             if time.monotonic() - began >= visibility / 2:
