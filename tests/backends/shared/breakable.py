@@ -78,7 +78,7 @@ class Breakable(ABC):
 
 class BreakableRqlite(Breakable):
     backend = "rqlite"
-    refusal = "no leader"
+    refusal = "does not know a leader"
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -22,6 +22,7 @@ from fairlane.backends.stored import (
     Operation,
     Row,
     Rows,
+    as_text,
     lease_of,
     revision_in,
 )
@@ -155,7 +156,7 @@ class SentTwiceCore(FamilyCore):
     def _extended(self, claimed: Row, visibility: float, ends: float | None) -> Program[Call, Rows, Row | None]:
         """Extend a lease; return None if another worker has claimed the group."""
         arguments = {
-            "p_group_id": claimed["group_id"],
+            "p_group_id": as_text(claimed["group_id"]),
             "p_token": claimed["token"],
             "p_seq": claimed["seq"],
             "p_visibility": visibility,
