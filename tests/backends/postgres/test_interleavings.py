@@ -611,22 +611,3 @@ def test_a_lease_that_is_extended_at_the_same_moment_is_not_lost(lane: Lane, ste
     heart.commit()
     call.result(PATIENCE)
     assert lane.groups == (set() if step == "ack" else {"g"})
-
-
-def test_a_claim_in_the_middle_of_an_ack_makes_the_ack_lose(lane: Lane) -> None:
-    """The ack has seen its token and waits for a lock; then the lease expires, and another worker claims the group."""
-    late, other, gate = lane.session(), lane.session(), lane.session()
-    late.publish("g")
-    lease = late.claim()
-    with gate.transaction():
-        gate.rows("lock table @.group_ids in access exclusive mode")
-        call = late.blocked(late.ack, lease)
-        expire(lane, lease)
-        second = other.claim()
-        assert second.attempts == 2
-    with pytest.raises(psycopg.Error) as caught:
-        call.result(PATIENCE)
-    assert caught.value.sqlstate == LEASE_LOST
-    assert (lane.groups, lane.messages) == ({"g"}, 1)
-    other.ack(second)
-    assert (lane.groups, lane.messages) == (set(), 0)
