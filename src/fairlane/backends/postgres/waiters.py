@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from traceback import clear_frames
 from typing import Generic, TypeVar
 
 from fairlane.backends.postgres.errors import NoThread
@@ -220,7 +221,8 @@ class TaskAttempt(Attempt[OwnAsyncConnection]):
             self.connection = await OwnAsyncConnection.opened(self._opening)
         except Exception as error:
             self.error = error
-        except BaseException:  # its loop ends, and calls of other loops may wait
+        except BaseException as error:  # its loop ends, and calls of other loops may wait
+            clear_frames(error.__traceback__)  # they hold a connection, whose session would last until it is collected
             self._ended(self)
             raise
         self._ended(self)
