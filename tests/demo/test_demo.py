@@ -141,6 +141,12 @@ def test_keep_leaves_the_queue_and_the_same_name_is_refused(temporary: Path, tmp
         path.rmdir()
 
 
+def with_usual_signals() -> None:
+    """Handle signals as in a terminal: a shell in the background ignores SIGINT, and `nohup` ignores SIGHUP."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
 )
@@ -150,7 +156,7 @@ def test_no_worker_outlives_the_demo(tmp_path: Path, number: signal.Signals, cod
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment({"TMPDIR": str(tmp_path)}),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=with_usual_signals,
     )
     deadline = time.monotonic() + 60
     while len(workers := children(process.pid)) < 4:

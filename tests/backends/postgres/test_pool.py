@@ -7,6 +7,7 @@ histories. `test_vanishing.py` has the same faults with a real server.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,14 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from psycopg.pq import ConnStatus
 
 from fairlane import TransportClosed
@@ -340,7 +348,9 @@ class Histories(RuleBasedStateMachine):
             waiter.outcome()
 
 
-TestHistories = pytest.mark.promise(1, 9)(Histories.TestCase)
-TestHistories.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+@pytest.mark.promise(1, 9)
+def test_the_pool_serves_after_any_history() -> None:
+    """It has its own thread, since an exception out of a trace function stays in the context of later ones."""
+    chosen = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    with ThreadPoolExecutor(1) as own:
+        own.submit(run_state_machine_as_test, Histories, settings=chosen).result()

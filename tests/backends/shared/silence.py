@@ -13,7 +13,7 @@ from tests.harness import Queue
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import at_most
 
-SLACK = 3.0
+SLACK = 5.0
 """Seconds that a busy machine may add."""
 
 PROGRAM = """
