@@ -156,20 +156,11 @@ class ProcedureCore(Core[Call, Rows]):
         return lease_of(rows[0], leased)
 
     def claim_fault(self, row: Row) -> tuple[str, str] | None:
-        """Return why a claim cannot be handed out, and what sets it right; None if it can."""
-        group_id = row["group_id"]
-        if row["event"] is None:
-            found = f"group {as_text(group_id)!r} begins with message {row['seq']!r}, which is not there"
-            return found, f"`fairlane migrate --queue {self.queue}` repairs it"
-        if isinstance(group_id, bytes):
-            try:
-                group_id.decode()
-            except UnicodeDecodeError:
-                return (
-                    f"the id {group_id!r} of a group is no UTF-8",
-                    "change the id by SQL, then run `fairlane migrate`",
-                )
-        return None
+        """Return why the message of a claim cannot be delivered, and the remedy; None if it can be delivered."""
+        if row["event"] is not None:
+            return None
+        found = f"group {as_text(row['group_id'])!r} begins with message {row['seq']!r}, which is not there"
+        return found, f"`fairlane migrate --queue {self.queue}` repairs it"
 
     def claim_arguments(self, worker_id: str, visibility: float, min_priority: int) -> dict[str, object]:
         """Return the arguments of a new claim."""
@@ -180,9 +171,9 @@ class ProcedureCore(Core[Call, Rows]):
 
     def park(self, row: Row) -> Program[Call, Rows, Rows]:
         """Park a leased group, whatever its head is. No row is returned if another worker has the group now."""
-        lease = Lease(row["group_id"], None, 0, row["token"], 0, instant(0), instant(0))
+        arguments = {"p_group_id": row["group_id"], "p_token": row["token"], "p_delay": ASIDE_SECONDS}
         try:
-            return (yield from self.call(NACK, {**self.fence(lease), "p_delay": ASIDE_SECONDS}))
+            return (yield from self.call(NACK, arguments))
         except LeaseGone:
             return []
 

@@ -16,6 +16,18 @@ FAULTS = Operation("faults", ("kind", "group_id", "seq"), looks=True)
 class FamilyCore(ProcedureCore):
     """The stored operations of the SQLite family."""
 
+    def claim_fault(self, row: Row) -> tuple[str, str] | None:
+        fault, group_id = super().claim_fault(row), row["group_id"]
+        if fault is None and isinstance(group_id, bytes):  # a text on rqlite
+            try:
+                group_id.decode()
+            except UnicodeDecodeError:
+                return (
+                    f"the id {group_id!r} of a group is no UTF-8",
+                    "change the id by SQL, then run `fairlane migrate`",
+                )
+        return fault
+
     def park(self, row: Row) -> Program[Call, Rows, Rows]:
         arguments = {"p_token": row["token"], "p_expires_at": row["expires_at"], "p_delay": ASIDE_SECONDS}
         return (yield from self.call(ASIDE, arguments))
