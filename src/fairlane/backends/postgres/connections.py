@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import Protocol
+from typing import Generic, Protocol
 
 import psycopg
 
@@ -13,7 +13,15 @@ from fairlane.backends.base import Limit
 from fairlane.backends.postgres.errors import NotSent
 from fairlane.backends.postgres.pool import PAUSE, Pool
 from fairlane.backends.postgres.sessions import Arguments, Opening, OwnAsyncConnection, OwnConnection
-from fairlane.backends.postgres.waiters import TaskAttempt, TaskWaiter, ThreadAttempt, ThreadWaiter
+from fairlane.backends.postgres.waiters import (
+    Attempt,
+    ConnectionT,
+    TaskAttempt,
+    TaskWaiter,
+    ThreadAttempt,
+    ThreadWaiter,
+    Waiter,
+)
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Rows
 
@@ -44,15 +52,46 @@ class AsyncSource(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnPool(forks.ForkAware):
+def _leave(pool: Pool[ConnectionT], waiter: Waiter[ConnectionT], error: BaseException) -> None:
+    """End the waiting of a call after an error. A second exception out of a signal handler does not prevent it.
+
+    Raises:
+        NotSent: the error is one of the driver or of the pool.
+    """
+    try:
+        pool.leave(waiter)
+    except BaseException:
+        pool.leave(waiter)
+        raise
+    if isinstance(error, psycopg.Error):
+        raise NotSent(error) from error
+
+
+class _Owner(forks.ForkAware, Generic[ConnectionT]):
+    """Owns a pool, and a new one in a forked child."""
+
+    def __init__(self, attempt: type[Attempt[ConnectionT]], opening: Opening, most: int, timeout: float) -> None:
+        self.limit = Limit(timeout)
+        self._attempt: type[Attempt[ConnectionT]] = attempt
+        self._opening = opening
+        self._most = most
+        self._pool: Pool[ConnectionT] = self._new_pool()
+        forks.register(self)
+
+    def _new_pool(self) -> Pool[ConnectionT]:
+        return Pool(self._most, partial(self._attempt, self._opening))
+
+    def after_fork_in_child(self) -> object:
+        """Begin anew; see `forks`."""
+        left, self._pool = self._pool, self._new_pool()
+        return left
+
+
+class OwnPool(_Owner[OwnConnection]):
     """Runs statements on its own connections. Any number of threads may use it at once."""
 
     def __init__(self, opening: Opening, most: int, timeout: float) -> None:
-        self._most = most
-        self._opening = opening
-        self.limit = Limit(timeout)
-        self._pool = Pool(most, partial(ThreadAttempt, self._opening))
-        forks.register(self)
+        super().__init__(ThreadAttempt, opening, most, timeout)
 
     def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement in its own transaction.
@@ -116,34 +155,19 @@ class OwnPool(forks.ForkAware):
                     waiter.wait(min(PAUSE, left))
             return waiter.outcome()
         except BaseException as error:
-            try:
-                pool.leave(waiter)
-            except BaseException:
-                pool.leave(waiter)
-                raise
-            if isinstance(error, psycopg.Error):
-                raise NotSent(error) from error
+            _leave(pool, waiter, error)
             raise
-
-    def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
-        left, self._pool = self._pool, Pool(self._most, partial(ThreadAttempt, self._opening))
-        return left
 
     def close(self) -> None:
         """Close the idle connections now, and those in use when they are returned."""
         self._pool.close()
 
 
-class AsyncOwnPool(forks.ForkAware):
+class AsyncOwnPool(_Owner[OwnAsyncConnection]):
     """Runs statements on its own connections. Any number of tasks of any event loops may use it at once."""
 
     def __init__(self, opening: Opening, most: int, timeout: float) -> None:
-        self._most = most
-        self._opening = opening
-        self.limit = Limit(timeout)
-        self._pool = Pool(most, partial(TaskAttempt, self._opening))
-        forks.register(self)
+        super().__init__(TaskAttempt, opening, most, timeout)
 
     async def run(self, text: str, arguments: Arguments) -> Rows:
         """Run one statement in its own transaction. A cancelled caller does not wait for the server.
@@ -207,19 +231,8 @@ class AsyncOwnPool(forks.ForkAware):
                     await waiter.wait(min(PAUSE, left))
             return waiter.outcome()
         except BaseException as error:
-            try:
-                pool.leave(waiter)
-            except BaseException:
-                pool.leave(waiter)
-                raise
-            if isinstance(error, psycopg.Error):
-                raise NotSent(error) from error
+            _leave(pool, waiter, error)
             raise
-
-    def after_fork_in_child(self) -> object:
-        """Begin anew; see `forks`."""
-        left, self._pool = self._pool, Pool(self._most, partial(TaskAttempt, self._opening))
-        return left
 
     async def close(self) -> None:
         """Close the idle connections now, and those in use when they are returned."""

@@ -221,8 +221,8 @@ class TaskAttempt(Attempt[OwnAsyncConnection]):
             self.connection = await OwnAsyncConnection.opened(self._opening)
         except Exception as error:
             self.error = error
-        except BaseException as error:  # its loop ends, and calls of other loops may wait
+        except BaseException as error:
             clear_frames(error.__traceback__)  # they hold a connection, whose session would last until it is collected
-            self._ended(self)
             raise
-        self._ended(self)
+        finally:
+            self._ended(self)  # also if the loop ends, since calls of other loops may wait
