@@ -19,16 +19,6 @@ from tests.commands import run as run_command
 REFUSED = ("postgresql://u:s%25e%40c@127.0.0.1:1/x", "redis://u:s%25e%40c@127.0.0.1:1/0")
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a migrated SQLite file, which is the default backend."""
-    package.migrate.upgrade(f"sqlite:///{tmp_path}/queue.db")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FAIRLANE_URL", "sqlite:///queue.db")
-    monkeypatch.delenv("STM_TRANSPORT_BACKEND", raising=False)
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [

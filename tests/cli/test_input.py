@@ -19,16 +19,6 @@ from tests.commands import environment, fairlane_command
 URL = "sqlite:///queue.db"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a migrated SQLite file, which is the default backend."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FAIRLANE_URL", URL)
-    monkeypatch.delenv("STM_TRANSPORT_BACKEND", raising=False)
-    package.migrate.upgrade(URL)
-    return tmp_path
-
-
 UNEQUAL = {
     '{"a": 1, "a": 2}': "twice",
     '[{"b": {"a": 1, "c": 2, "a": 1}}]': 'key "a" twice',

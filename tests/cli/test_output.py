@@ -17,16 +17,6 @@ from tests.commands import run as run_command
 URL = "sqlite:///queue.db"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a migrated SQLite file, which is the default backend."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FAIRLANE_URL", URL)
-    monkeypatch.delenv("STM_TRANSPORT_BACKEND", raising=False)
-    package.migrate.upgrade(URL)
-    return tmp_path
-
-
 def into(output: str, *arguments: str) -> tuple[int, str]:
     """Run a command with this redirection in a shell. Return its exit code and its standard error."""
     command = ["bash", "-c", f'"$@" {output}; exit ${{PIPESTATUS[0]}}', "bash", *fairlane_command(*arguments)]
