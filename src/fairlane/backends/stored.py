@@ -102,12 +102,12 @@ def lease_of(row: Row, leased: Leased[T]) -> Lease[T]:
 
 
 def as_text(value: Any) -> Any:
-    """Return a text that was sent as bytes; what is no UTF-8 in it becomes lone surrogates, which codecs refuse."""
+    """Return a text that may be sent as bytes. Bytes that are not UTF-8 become surrogates, which codecs refuse."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def _published(microseconds: Any) -> datetime:
-    """Return a time that was stored; the beginning of the epoch if somebody has made it none."""
+    """Return a stored time. If it is not a valid time, return the beginning of the epoch."""
     try:
         return instant(microseconds)
     except (ValueError, OverflowError, OSError):
@@ -115,7 +115,7 @@ def _published(microseconds: Any) -> datetime:
 
 
 def revision_in(row: Row) -> Revision:
-    """Return what a database says of itself; if `serves` was deleted, it serves clients of its own revision."""
+    """Return the revision of a database. If `serves` was deleted, it serves clients of its own revision."""
     return Revision(found=row["revision"], serves=row["serves"] or row["revision"])
 
 
@@ -231,7 +231,7 @@ class ProcedureCore(Core[Call, Rows]):
 
 
 def _with_flag(row: Row, name: str) -> dict[str, Any]:
-    """Return a row with a boolean: SQLite has 0 and 1, and what counts everything has no such column."""
+    """Return a row with a boolean. SQLite has 0 and 1, and backends that count everything have no such column."""
     found = dict(row)
     found[name] = bool(found.get(name, False))
     return found

@@ -119,7 +119,7 @@ def _me() -> str:
 
 
 def _hand_over(lease: Lease, transport: Transport[Any]) -> None:
-    """Print a lease. If nobody gets it, the message goes back: else its group would wait for the end of the lease."""
+    """Print a lease. If that fails, nack the message: otherwise its group would be blocked until the lease expires."""
     try:
         _print(lease)
         sys.stdout.flush()

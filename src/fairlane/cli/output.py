@@ -1,4 +1,4 @@
-"""What becomes of a command whose output nobody gets: the disk is full, or the reader of a pipe has gone."""
+"""Handle output that cannot be written: the disk is full, or the reader of a pipe has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_FILES = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno
 
 
 class Unprinted(Exception):
-    """Something was done, and saying so failed. No `OSError`: Typer ends the process on some of those."""
+    """A command did something, and its output could not be written. Not an `OSError`, since Typer handles some."""
 
     def __init__(self, error: OSError, done: str) -> None:
         super().__init__(f"{unwritable(error)}; {done}")
@@ -21,10 +21,10 @@ class Unprinted(Exception):
 
 @contextlib.contextmanager
 def telling(done: str) -> Iterator[None]:
-    """Print in this context what was done; the error says it if that fails.
+    """Print the result of a command in this context. If that fails, the error says what was done.
 
     Raises:
-        Unprinted: nobody gets what was printed.
+        Unprinted: the output could not be written.
     """
     try:
         yield
@@ -34,16 +34,16 @@ def telling(done: str) -> Iterator[None]:
 
 
 def unwritable(error: OSError) -> str:
-    """Say in plain words that the output was not written."""
+    """Return the message for output that could not be written."""
     return f"the output could not be written: {error.strerror}"
 
 
 def is_of_output(error: OSError) -> bool:
-    """Tell whether an error that names no file is one of standard output."""
+    """Return whether an error without a file name is probably one of standard output."""
     return error.filename is None and error.errno in _OF_FILES
 
 
 def drop_stdout() -> None:
-    """Send the rest of the output nowhere: Python writes its buffer at exit, which would fail again."""
+    """Discard the rest of the output. Python writes its buffer at exit, which would fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

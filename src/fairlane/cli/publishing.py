@@ -90,7 +90,7 @@ def _publish_file(file: str, url: str | None, queue: str) -> None:
         total = sum(1 for _ in _lines(stream, name))
         stream.seek(start)
         started = time.monotonic()
-        # only what was checked, though a file may grow meanwhile
+        # only lines that were checked, since the file may grow in the meantime
         count, groups = _publish_lines(transport, islice(_lines(stream, name), total), name, total)
     seconds = time.monotonic() - started
     rate = f", {count / seconds:,.0f}/s" if count and seconds else ""

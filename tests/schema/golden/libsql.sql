@@ -212,7 +212,7 @@ with
             max(due.ready, ahead.in_flight + ahead.parked, waiting.messages) > 10000
         from due cross join ahead cross join waiting cross join thinned
     ),
-    -- with estimates: the first in line, and the oldest one of the sample
+    -- with estimates: of the first groups in line, and of the oldest message in the sample
     oldest (published_at) as (
         select min(m.published_at) from (
             select * from (

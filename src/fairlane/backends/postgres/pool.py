@@ -40,27 +40,27 @@ IDLE_SECONDS = 600.0
 """Idle seconds after which a connection is closed."""
 
 PAUSE = 1.0
-"""Seconds until a server that refused another connection is asked for one again, and between two looks of a waiter."""
+"""Seconds until the next attempt if the server refused another connection, and between two checks of a waiter."""
 
 LOST_AFTER = 120.0
-"""Seconds after which nobody waits any more for a connection that is being opened."""
+"""Seconds after which an attempt to open a connection is given up."""
 
 Make: TypeAlias = Callable[[Callable[[Attempt[ConnectionT]], None]], Attempt[ConnectionT]]
-"""Makes an attempt, which calls its argument when it has ended."""
+"""Makes an attempt. The attempt calls the argument when it has ended."""
 
 
 class Pool(Generic[ConnectionT]):
-    """The connections of one transport, at most so many; `make` makes an attempt to open another one."""
+    """The connections of one transport, at most `most`. `make` makes an attempt to open another one."""
 
     def __init__(self, most: int, make: Make[ConnectionT]) -> None:
         self._most = most
         self._make: Make[ConnectionT] = make
-        self._lock = threading.RLock()  # the garbage collector, or a signal handler, may call out of `settle` itself
+        self._lock = threading.RLock()  # the garbage collector or a signal handler may call `settle` while it runs
         self._settling = threading.Lock()
         self._unsettled = False
         self._idle: list[ConnectionT] = []
         self._waiters: deque[Waiter[ConnectionT]] = deque()
-        self._made: list[weakref.ref[ConnectionT]] = []  # those that nobody has any more do not count
+        self._made: list[weakref.ref[ConnectionT]] = []  # connections that were collected do not count
         self._attempt: Attempt[ConnectionT] | None = None
         self._ended: deque[Attempt[ConnectionT]] = deque()
         self._failure: BaseException | None = None
@@ -69,11 +69,11 @@ class Pool(Generic[ConnectionT]):
         self._closed = False
 
     def take(self, deadline: float = inf, loop: AbstractEventLoop | None = None) -> ConnectionT | None:
-        """Return a connection that nobody uses. Those that the server has closed meanwhile are thrown away.
+        """Return an idle connection, or None. Drop idle connections that the server has closed.
 
         Args:
-            deadline: by time.monotonic(): until when the call needs it.
-            loop: in which the call runs.
+            deadline: of the call, by time.monotonic().
+            loop: the event loop of the call; None for threads.
         """
         while True:
             try:
@@ -100,7 +100,7 @@ class Pool(Generic[ConnectionT]):
             self.settle()
 
     def leave(self, waiter: Waiter[ConnectionT]) -> None:
-        """End the waiting of a call that got nothing. A connection that it has not taken goes to somebody else."""
+        """Stop the waiting of a call. A connection that it was given and has not taken is returned."""
         waiter.gone = True
         with suppress(ValueError):
             self._waiters.remove(waiter)
@@ -120,7 +120,7 @@ class Pool(Generic[ConnectionT]):
             self.settle()
 
     def failed(self, connection: ConnectionT, error: BaseException) -> None:
-        """Take a connection back after an error, unless it was given back before.
+        """Take a connection back after an error, unless it was returned before.
 
         If the connection is broken, the server has probably ended all connections, so all idle ones are removed.
         """
@@ -153,7 +153,7 @@ class Pool(Generic[ConnectionT]):
         return NoConnection(f"no connection became free in time: {reason}")
 
     def close(self) -> Attempt[ConnectionT] | None:
-        """Close the connections; those in use close when they come back. Return the attempt that is being given up."""
+        """Close idle connections now, and those in use when they are returned. Return the attempt that was stopped."""
         self._closed = True
         attempt = self._attempt
         self.settle()
@@ -162,15 +162,15 @@ class Pool(Generic[ConnectionT]):
         return attempt
 
     def settle(self, waiter: Waiter[ConnectionT] | None = None) -> None:
-        """Give the connections at rest to those who wait, and see to it that another one is opened if needed.
+        """Give the idle connections to waiting calls. Open another connection if one is needed.
 
         Args:
-            waiter: who calls, if it waits for one. Only a waiter opens one: nobody else may have a running event loop.
+            waiter: the caller, if it waits. Only a waiter opens a connection: other callers may have no event loop.
         """
         self._unsettled = True
         with self._lock:
             if self._settling.locked():
-                return  # called out of itself, so the loop below sees to it
+                return  # called while it runs: the loop below does the work
             with self._settling:
                 while self._unsettled:
                     self._unsettled = False
@@ -196,7 +196,7 @@ class Pool(Generic[ConnectionT]):
                     self._waiters.popleft()
 
     def _look_at_attempts(self) -> None:
-        """Take in what attempts have come to, and give up one that nobody is at any more."""
+        """Handle attempts that have ended, and give up an attempt whose thread or task does not run any more."""
         while self._ended:
             attempt = self._ended.popleft()
             if attempt is self._attempt:
@@ -205,7 +205,7 @@ class Pool(Generic[ConnectionT]):
                 self._take_in(attempt.connection)
             elif attempt.error is not None:
                 self._failure, self._failed_at = attempt.error, time.monotonic()
-                while self._waiters and not self._counted():  # else one will be given back
+                while self._waiters and not self._counted():  # otherwise one will be returned
                     waiter = self._waiters.popleft()
                     waiter.error = attempt.error
                     waiter.wake()
@@ -217,7 +217,7 @@ class Pool(Generic[ConnectionT]):
                 under_way.stop()
 
     def _take_in(self, connection: ConnectionT) -> None:
-        """Take in a new connection. It may be one too many, if its attempt was taken to be lost."""
+        """Add a new connection. It may be one too many, if its attempt was given up before."""
         self._failure = None
         if len(self._counted()) >= self._most:
             connection.pgconn.finish()
@@ -232,7 +232,7 @@ class Pool(Generic[ConnectionT]):
         self._idle.append(connection)
 
     def _has_room(self) -> bool:
-        """Tell whether another connection may be opened now."""
+        """Return whether another connection may be opened now."""
         self._drop_lost()
         counted = len(self._counted())
         return counted < self._most and (counted == 0 or time.monotonic() - self._failed_at >= PAUSE)
@@ -243,7 +243,7 @@ class Pool(Generic[ConnectionT]):
             if is_lost(each, now) and each not in self._idle:
                 each.dropped = True
                 if each.loop is not None and each.loop.is_closed():
-                    each.abandon()  # nobody can be at work with it
+                    each.abandon()  # its loop is closed, so no call uses it
 
     def _counted(self) -> list[ConnectionT]:
         """Return all connections that count."""
@@ -262,7 +262,7 @@ class Pool(Generic[ConnectionT]):
         self.settle()
 
     def _oldest(self) -> ConnectionT | None:
-        """Take the connection that was idle longest. Other threads may take connections at the same time."""
+        """Take the connection that was idle longest, or None. Other threads may take connections at the same time."""
         while True:
             try:
                 connection = self._idle.pop(0)
@@ -283,7 +283,7 @@ class Pool(Generic[ConnectionT]):
             waiter.wake()
 
     def _trim(self) -> None:
-        """Close what nobody has used for long, and what is dropped."""
+        """Close connections that were idle for long, and dropped ones."""
         now = time.monotonic()
         if now - self._trimmed_at <= IDLE_SECONDS:
             return

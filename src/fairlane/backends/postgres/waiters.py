@@ -1,7 +1,7 @@
 """Waiting calls, and attempts to open a connection, in threads or in tasks of event loops.
 
-Both may end at any moment without a report: a loop may be closed or stopped, a thread may not start, and an exception
-out of a signal handler may come at any line. So the pool asks them whether they still run.
+Both may end at any moment without a report. A loop may be closed or stopped, a thread may not start, and a signal
+handler may raise an exception at any line. So the pool checks whether they still run.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ NO_CALL = -inf
 """The deadline of an idle connection."""
 
 OVERDUE = 5.0
-"""Seconds after the deadline of its call at which a connection is lost: the call has ended without giving it back."""
+"""Seconds after the deadline of its call. A connection that is not returned by then is lost: the call has ended."""
 
 STOP_TIMEOUT = 1.0
-"""Seconds for which a transport that closes waits for a connection that is being opened to be given up."""
+"""Seconds for which `close()` waits until a task that opens a connection has ended."""
 
 
 def is_lost(connection: ConnectionT, now: float) -> bool:
-    """Tell whether a connection that is not at rest is in the hands of nobody who will give it back."""
+    """Return whether no code will return this connection, which is not idle."""
     return now > connection.deadline + OVERDUE or (connection.loop is not None and connection.loop.is_closed())
 
 
 class Waiter(ABC, Generic[ConnectionT]):
-    """A call that waits for a connection. It is woken when there is one, when there will be none, or to look again.
+    """A call that waits for a connection. It is woken if there is one, if there will be none, or to check again.
 
     Attributes:
         deadline: by time.monotonic(): until when the call needs the connection.
-        loop: of whoever waits; None for threads.
-        gone: it does not wait any more.
-        error: why there will be none.
+        loop: the event loop of the call; None for threads.
+        gone: whether it has stopped waiting.
+        error: the reason if there will be no connection.
     """
 
     def __init__(self, deadline: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -55,10 +55,10 @@ class Waiter(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def wake(self) -> bool:
-        """Let it look; False if it cannot now, and perhaps never will."""
+        """Let it check again. Return False if it cannot do so now, and perhaps never can."""
 
     def hand(self, connection: ConnectionT) -> bool:
-        """Give it a connection; False if it cannot have it. It may leave at the same time, with or without it."""
+        """Give it a connection. Return False if it did not take it. The call may stop waiting at the same time."""
         if self.gone or not self.wake():
             return False
         self._handed.append(connection)
@@ -66,7 +66,7 @@ class Waiter(ABC, Generic[ConnectionT]):
         return not self.gone or self.taken() is None
 
     def taken(self) -> ConnectionT | None:
-        """Return the connection that was handed over, once."""
+        """Return the connection that it was given, and forget it."""
         try:
             return self._handed.pop()
         except IndexError:
@@ -81,7 +81,7 @@ class Waiter(ABC, Generic[ConnectionT]):
         """Return the connection.
 
         Raises:
-            BaseException: why there will be none.
+            BaseException: the reason, if there will be no connection.
         """
         if self.error is not None and not self._handed:
             raise self.error
@@ -116,9 +116,9 @@ class TaskWaiter(Waiter[OwnAsyncConnection]):
     def wake(self) -> bool:
         try:
             self._running.call_soon_threadsafe(self._woken.set)
-        except RuntimeError:  # its loop is closed
+        except RuntimeError:  # the loop is closed
             return False
-        return self._running.is_running()  # else it looks when the loop runs again, which may be never
+        return self._running.is_running()  # a stopped loop may never run again
 
     async def wait(self, seconds: float) -> None:
         """Wait until it is woken, or so many seconds."""
@@ -129,16 +129,16 @@ class TaskWaiter(Waiter[OwnAsyncConnection]):
 
 
 class Attempt(ABC, Generic[ConnectionT]):
-    """One attempt to open a connection, beside those who wait for it.
+    """One attempt to open a connection, while calls wait for it.
 
     Args:
-        opening: how.
-        ended: is called at the end, with the attempt.
+        opening: the parameters of the connection.
+        ended: called with the attempt when it has ended.
 
     Attributes:
         began_at: by time.monotonic().
-        connection: what came of it.
-        error: why nothing came of it; None also if whoever opened it was stopped, so that another attempt is worth it.
+        connection: the result, if the attempt succeeded.
+        error: the reason if it failed. Both are None if its task was stopped: then another attempt may succeed.
     """
 
     def __init__(self, opening: Opening, ended: Callable[[Attempt[ConnectionT]], None]) -> None:
@@ -150,15 +150,15 @@ class Attempt(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin, without waiting for anything."""
+        """Begin, without waiting."""
 
     @abstractmethod
     def goes_on(self) -> bool:
-        """Tell whether somebody is at it, so that `ended` will be called."""
+        """Return whether its thread or task still runs, so that it will call `ended`."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Give it up, if that is possible."""
+        """Stop it if that is possible."""
 
 
 class ThreadAttempt(Attempt[OwnConnection]):
@@ -178,7 +178,7 @@ class ThreadAttempt(Attempt[OwnConnection]):
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Do nothing: the thread keeps no process alive, and what it opens is closed when it comes."""
+        """Do nothing. The thread does not keep the process alive, and the pool closes the connection that it opens."""
 
     def _open(self) -> None:
         try:
@@ -196,7 +196,7 @@ class TaskAttempt(Attempt[OwnAsyncConnection]):
     def begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         task = self._task = self._loop.create_task(self._open())
-        # a loop that is closed meanwhile is no fault of ours, and asyncio would write about the task to stderr
+        # if the loop is closed before the task has ended, asyncio would write a warning to stderr
         with suppress(AttributeError):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio.gather does
 
@@ -212,7 +212,7 @@ class TaskAttempt(Attempt[OwnAsyncConnection]):
             self._task.get_coro().close()
 
     async def stopped(self) -> None:
-        """Wait until it has been given up, if that happens in this event loop."""
+        """Wait until its task has ended, if it runs in this event loop."""
         if self._task is not None and self._loop is asyncio.get_running_loop():
             await asyncio.wait([self._task], timeout=STOP_TIMEOUT)
 
@@ -222,7 +222,7 @@ class TaskAttempt(Attempt[OwnAsyncConnection]):
         except Exception as error:
             self.error = error
         except BaseException as error:
-            clear_frames(error.__traceback__)  # they hold a connection, whose session would last until it is collected
+            clear_frames(error.__traceback__)  # else they keep the session until a garbage collection
             raise
         finally:
             self._ended(self)  # also if the loop ends, since calls of other loops may wait

@@ -1,4 +1,4 @@
-"""What the cores of SQLite, libSQL and rqlite share beside their statements: what to do about damaged records."""
+"""The part of the cores of SQLite, libSQL and rqlite that handles damaged records."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fairlane.backends.stored import ASIDE_SECONDS, Call, Operation, ProcedureCo
 from fairlane.program import Program
 
 ASIDE = Operation("aside", ("head_seq",))
-"""Parks what a claim has leased, whatever is wrong with it: a nack must name group and message."""
+"""Parks a group that a claim has leased. A nack could not, since the name of the group or its message may be wrong."""
 
 FAULTS = Operation("faults", ("kind", "group_id", "seq"), looks=True)
-"""Finds something that is damaged."""
+"""Finds one damaged record."""
 
 
 class FamilyCore(ProcedureCore):

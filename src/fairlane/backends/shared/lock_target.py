@@ -30,10 +30,10 @@ class LockTarget(LedgerTarget):
     """A target that takes a lock for each migration.
 
     Args:
-        queue: its name.
-        backend: its name, for people.
-        host: where it is, for people.
-        lock_name: which entry is the lock, for people.
+        queue: name of the queue.
+        backend: name of the backend, for messages.
+        host: address of the server, for messages.
+        lock_name: name of the entry that is the lock, for messages.
     """
 
     def __init__(self, queue: str, backend: str, host: str, lock_name: str) -> None:
@@ -44,11 +44,11 @@ class LockTarget(LedgerTarget):
 
     @abstractmethod
     def take_lock(self) -> bool:
-        """Take the lock for `LOCK_SECONDS`; return whether it was free, or its time was over."""
+        """Take the lock for `LOCK_SECONDS` if it is free or has expired. Return whether it was taken."""
 
     @abstractmethod
     def renew_lock(self) -> bool:
-        """Hold the lock for another `LOCK_SECONDS`; return whether it still belonged to this migration."""
+        """Renew the lock for `LOCK_SECONDS`. Return False if it does not belong to this migration any more."""
 
     @abstractmethod
     def free_lock(self) -> None:
@@ -56,7 +56,7 @@ class LockTarget(LedgerTarget):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of this queue; wait for another migration for a limited time."""
+        """Hold the lock of this queue. Wait at most `WAIT_SECONDS` for other migrations."""
         began = time.monotonic()
         logged = False
         while not self.take_lock():

@@ -111,8 +111,10 @@ class OwnConnection(forks.ForkAwareWithLock):
 
 
 class _Answer:
-    """Where aiosqlite's thread puts an answer. The loop that asked may be closed by then. The thread would end on that,
-    and with it the connection of all other loops."""
+    """Receives an answer from aiosqlite's thread.
+
+    The loop that asked may be closed by then. That error would end the thread, and so the connection of other loops.
+    """
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
         self._future = future
@@ -172,7 +174,7 @@ class AsyncOwnConnection(forks.ForkAware):
                 await self._drop()
             self._file, self._check_at = file, time.monotonic() + CHECK_INTERVAL
         while (opening := self._opening) is not None and _is_of_another_loop(opening):
-            if not opening.get_loop().is_running():  # nobody goes on with it
+            if not opening.get_loop().is_running():  # a stopped loop does not continue the opening
                 self._opening = None
             await asyncio.sleep(LOOK_INTERVAL)
         if opening is None:
@@ -235,5 +237,5 @@ class AsyncOwnConnection(forks.ForkAware):
 
 
 def _is_of_another_loop(opening: asyncio.Task[aiosqlite.Connection]) -> bool:
-    """Tell whether a task goes on elsewhere, where it cannot be awaited from here."""
+    """Return whether a task still runs in another event loop, so that it cannot be awaited here."""
     return not opening.done() and opening.get_loop() is not asyncio.get_running_loop()
