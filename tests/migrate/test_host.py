@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from alembic.config import Config
 from alembic.util import CommandError
 
 from fairlane import ConfigurationError, connect, migrate
+from tests.backends.postgres.fresh import fresh_database
+from tests.harness import Kit
 from tests.migrate.conftest import Database
 
 pytestmark = [pytest.mark.twins("sync"), pytest.mark.backends("sqlite", "postgres")]
@@ -29,7 +33,7 @@ with sa.create_engine(context.config.get_main_option("sqlalchemy.url")).connect(
         target_metadata=metadata,
         include_schemas=True,
         version_table="{mine}_version",
-        {filter}
+        {filter},
     )
     with context.begin_transaction():
         context.run_migrations()
@@ -43,13 +47,8 @@ class Host:
         self.mine = f"app_{database.queue}"
         self.url = database.url.replace("postgresql://", "postgresql+psycopg://")
         (folder / "versions").mkdir(parents=True)
-        # without the filter only this test's tables are read: other tests drop theirs at the same time
-        ours = (
-            f"include_name=lambda name, kind, parents: name in (None, {database.queue!r}) if kind == 'schema' else"
-            f" parents.get('schema_name') == {database.queue!r} or {database.queue!r} in (name or ''),"
-        )
-        given = "include_object=include_object," if filtered else ours
-        (folder / "env.py").write_text(ENV.format(mine=self.mine, filter=given))
+        given = "include_object" if filtered else None
+        (folder / "env.py").write_text(ENV.format(mine=self.mine, filter=f"include_object={given}"))
         (folder / "script.py.mako").write_text("${upgrades if upgrades else 'pass'}")
         self.config = Config()
         self.config.set_main_option("script_location", str(folder))
@@ -62,12 +61,22 @@ class Host:
         engine.dispose()
 
     def proposed(self) -> str:
-        """Return what `alembic check` would change. Other tests may have tables in the same database."""
+        """Return what `alembic check` would change."""
         try:
             command.check(self.config)
         except CommandError as error:
             return str(error)
         return ""
+
+
+@pytest.fixture
+def database(arm: tuple[Kit, str], tmp_path: Path) -> Iterator[Database]:
+    """A database of the test's own: Alembic reads all tables of one, and other tests drop theirs at the same time."""
+    kit, _ = arm
+    kit.folder = tmp_path
+    with fresh_database() if kit.backend == "postgres" else nullcontext() as own:
+        kit.server_url = own.url() if own else None
+        yield Database(kit)
 
 
 @pytest.fixture
@@ -78,17 +87,13 @@ def host(database: Database, tmp_path: Path) -> Host:
     return made
 
 
-def dropped(host: Host) -> None:
-    host.execute(f"drop table {host.mine}")
-
-
 def test_check_finds_nothing_to_do_beside_queues(database: Database, host: Host) -> None:
     with connect(database.url, database.queue) as queue:
         queue.publish("g", 1)
+    migrate.upgrade(database.url, queue=f"{database.queue}_2")
     proposed = host.proposed()
     assert database.queue not in proposed
-    assert "token" not in proposed, "the tables of another queue"
-    dropped(host)
+    assert "token" not in proposed, "the tables of the other queue"
 
 
 def test_without_the_filter_queues_would_be_dropped(database: Database, host: Host, tmp_path: Path) -> None:
@@ -96,7 +101,6 @@ def test_without_the_filter_queues_would_be_dropped(database: Database, host: Ho
     proposed = Host(database, tmp_path / "unfiltered", filtered=False).proposed()
     assert "remove_table" in proposed
     assert database.queue in proposed
-    dropped(host)
 
 
 def test_tables_of_the_application_are_still_seen(database: Database, host: Host) -> None:
@@ -108,9 +112,7 @@ def test_tables_of_the_application_are_still_seen(database: Database, host: Host
     proposed = host.proposed()
     for name in names:
         assert name in proposed
-        host.execute(f"drop table {name}")
     assert database.queue not in proposed.replace(host.mine, "")
-    dropped(host)
 
 
 def test_outside_of_a_command_the_error_says_where_the_filter_belongs() -> None:
