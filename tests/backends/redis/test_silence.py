@@ -69,16 +69,19 @@ async def test_an_answer_in_small_pieces_does_not_prolong_a_call(proxy: Proxy, q
 
 
 @pytest.mark.parametrize("twin", TWINS)
-async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str, twin: str) -> None:
-    """Each answer while connecting comes within the timeout, but all of them together do not."""
-    queue = await queues.open(name, url=through(proxy), timeout=3)  # a busy machine may add a second to an answer
+async def test_a_slow_handshake_does_not_prolong_a_call(proxy: Proxy, queues: Queues, name: str) -> None:
+    """Each answer while connecting comes within the timeout, but all of them together do not. How far the call gets
+    depends on the machine; the error must not say that nothing was changed when the message was added."""
+    queue = await queues.open(name, url=through(proxy), timeout=3)
     proxy.cut()
     await asyncio.sleep(0.05)  # a connection that was used just now is not checked
     proxy.delay = 2
-    # with asyncio the handshake takes one round trip, and then the call itself is sent
-    outcome = "nothing was changed" if twin == "sync" else "not known"
-    with at_most(5), pytest.raises(BackendUnavailable, match=f"in time .*{outcome}"):
+    with at_most(5), pytest.raises(BackendUnavailable, match=r"in time .*(nothing was changed|not known)") as caught:
         await queue.publish("g", 1)
+    proxy.delay = 0
+    if "nothing was changed" in str(caught.value):
+        await asyncio.sleep(2)  # what was sent has arrived by now
+        assert (await queue.status()).messages == 0
 
 
 @pytest.mark.parametrize("silent", ["before the handshake", "after it"])
