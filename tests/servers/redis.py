@@ -1,7 +1,7 @@
 """Redis as a single server. `FAIRLANE_TEST_REDIS_URL` replaces it.
 
 Nothing is written to disk, so a restarted server is empty. A test that restarts a server and needs its data again
-starts it with `private("--appendonly", "yes")`.
+starts it with `private(*keeps_data)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Redis(Server):
     name: ClassVar[str] = "redis"
     variable: ClassVar[str] = "FAIRLANE_TEST_REDIS_URL"
     hint: ClassVar[str] = f"install Redis >= {OLDEST} (Debian: redis-server) or set FAIRLANE_TEST_REDIS_URL"
-    keeps_data: ClassVar[tuple[str, ...]] = ("--appendonly", "yes")
+    keeps_data: ClassVar[tuple[str, ...]] = ("--appendonly", "yes", "--appendfsync", "always")
+    """`everysec` answers before it writes while an earlier fsync is under way, so a killed server forgets answers."""
 
     @classmethod
     def find(cls) -> Program | None:
