@@ -309,3 +309,14 @@ def test_peek_shows_the_leased_message_first_whatever_its_number(lane: Lane, lim
     shown = [("larger", "in_flight", 1, 1), ("smaller", "waiting", 2, 0)]
     assert rows == shown[:limit]
     assert lane.rows("select event, state, position, attempts from @.message_status order by position") == shown
+
+
+def test_a_token_is_new_even_if_the_session_repeats_its_random_numbers(lane: Lane) -> None:
+    """Guards against an old token that holds again: behind a pooler another client may have called setseed()."""
+    lane.rows("select @.publish('g', '1')")
+    tokens = []
+    for _ in range(20):
+        lane.rows("select setseed(0.5)")
+        tokens.append(lane.one("select token from @.claim('w', 30)"))
+        lane.rows("select @.nack('g', %s)", tokens[-1])
+    assert len(set(tokens)) == 20
