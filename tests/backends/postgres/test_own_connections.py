@@ -236,3 +236,14 @@ def test_options_may_stand_in_the_url_and_libpq_does_not_see_them() -> None:
 def test_a_wrong_option_in_the_url_is_refused_by_name(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match=wrong.partition("=")[0]):
         fairlane.connect(f"postgresql://127.0.0.1:1/x?{wrong}")
+
+
+@pytest.mark.parametrize("operation", ["claim", "inspect"])
+async def test_an_idle_connection_keeps_no_event(queue: Queue, operation: str) -> None:
+    """Guards against a cursor that keeps the rows of its last answer: a large event for each connection of a pool."""
+    await queue.publish("g", "x" * 1_000_000)
+    await (queue.get() if operation == "claim" else queue.messages("g"))
+    idle = queue.transport._executor._source._pool._idle
+    cursors = [cursor for connection in idle for cursor in connection._cursors.values()]
+    assert cursors
+    assert not any(cursor.pgresult or cursor._results for cursor in cursors)

@@ -159,11 +159,12 @@ class _Session:
     def _columns(self) -> dict[str, list[str]]:
         return {}
 
-    def named(self, text: str, calls: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> Rows:
+    def named(self, text: str, answered: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> Rows:
         """Name the columns of rows. psycopg would read the names from every answer, in a third of a call's CPU time."""
         names = self._columns.get(text)
         if names is None:
-            names = self._columns[text] = [column.name for column in calls.description or ()]
+            names = self._columns[text] = [column.name for column in answered.description or ()]
+        answered._reset()  # otherwise the cursor would keep a large event until its next call
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     @property
@@ -192,7 +193,8 @@ class _Session:
 
 
 class OwnConnection(_Session, psycopg.Connection[Any]):
-    """A connection that Fairlane opened. It keeps one cursor, since a new one would take a third of a call."""
+    """A connection that Fairlane opened. It keeps a cursor for each statement: the cursor remembers how to convert the
+    values, and a new one would take a third of a call."""
 
     @classmethod
     def opened(cls, opening: Opening) -> OwnConnection:
@@ -203,27 +205,34 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
             check_encoding(made)
             made.deadline = time.monotonic() + opening.timeout
             if made.learn(made.ask(PROBE)[0], opening.prepare_threshold):
-                made.calls.execute(LESS_STRICT)
+                made.send(LESS_STRICT)
         except BaseException:
             made.pgconn.finish()
             raise
         return made
 
     @cached_property
-    def calls(self) -> psycopg.Cursor[Any]:
-        return psycopg.Cursor(self, row_factory=tuple_row)
+    def _cursors(self) -> dict[str, psycopg.Cursor[Any]]:
+        return {}
+
+    def send(self, text: str, arguments: Arguments | None = None) -> psycopg.Cursor[Any]:
+        """Run a statement on its cursor."""
+        cursor = self._cursors.get(text)
+        if cursor is None:
+            cursor = self._cursors[text] = psycopg.Cursor(self, row_factory=tuple_row)
+        return cursor.execute(text, arguments)
 
     def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
         """Run one statement in its own transaction, and return its rows."""
         if self.in_transactions:
-            self.calls.execute(BEGIN)
+            self.send(BEGIN)
             try:
                 rows = self._rows(text, arguments)
             except psycopg.Error as error:
                 if error.sqlstate is not None:
-                    self.calls.execute(ROLLBACK)
+                    self.send(ROLLBACK)
                 raise
-            self.calls.execute(COMMIT)
+            self.send(COMMIT)
             return rows
         try:
             return self._rows(text, arguments)
@@ -232,8 +241,8 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
             return self._rows(text, arguments)
 
     def _rows(self, text: str, arguments: Arguments | None) -> Rows:
-        calls = self.calls.execute(text, arguments)
-        return self.named(text, calls, calls.fetchall())
+        answered = self.send(text, arguments)
+        return self.named(text, answered, answered.fetchall())
 
     def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
         """Wait until the deadline. psycopg's own method would wait for the server again after an interruption."""
@@ -252,27 +261,34 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
             check_encoding(made)
             made.deadline = time.monotonic() + opening.timeout
             if made.learn((await made.ask(PROBE))[0], opening.prepare_threshold):
-                await made.calls.execute(LESS_STRICT)
+                await made.send(LESS_STRICT)
         except BaseException:
             made.pgconn.finish()
             raise
         return made
 
     @cached_property
-    def calls(self) -> psycopg.AsyncCursor[Any]:
-        return psycopg.AsyncCursor(self, row_factory=tuple_row)
+    def _cursors(self) -> dict[str, psycopg.AsyncCursor[Any]]:
+        return {}
+
+    async def send(self, text: str, arguments: Arguments | None = None) -> psycopg.AsyncCursor[Any]:
+        """Run a statement on its cursor."""
+        cursor = self._cursors.get(text)
+        if cursor is None:
+            cursor = self._cursors[text] = psycopg.AsyncCursor(self, row_factory=tuple_row)
+        return await cursor.execute(text, arguments)
 
     async def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
         """Run one statement in its own transaction, and return its rows."""
         if self.in_transactions:
-            await self.calls.execute(BEGIN)
+            await self.send(BEGIN)
             try:
                 rows = await self._rows(text, arguments)
             except psycopg.Error as error:
                 if error.sqlstate is not None:
-                    await self.calls.execute(ROLLBACK)
+                    await self.send(ROLLBACK)
                 raise
-            await self.calls.execute(COMMIT)
+            await self.send(COMMIT)
             return rows
         try:
             return await self._rows(text, arguments)
@@ -281,8 +297,8 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
             return await self._rows(text, arguments)
 
     async def _rows(self, text: str, arguments: Arguments | None) -> Rows:
-        calls = await self.calls.execute(text, arguments)
-        return self.named(text, calls, await calls.fetchall())
+        answered = await self.send(text, arguments)
+        return self.named(text, answered, await answered.fetchall())
 
     async def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
         """Wait until the deadline. psycopg's own method would wait for the server again after a cancellation."""
