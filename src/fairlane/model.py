@@ -40,6 +40,32 @@ class Lease(Generic[T]):
     expires_at: datetime
 
 
+_put_group_id, _put_event, _put_seq, _put_token, _put_attempts, _put_published_at, _put_expires_at = (
+    getattr(Lease, name).__set__ for name in Lease.__slots__
+)
+
+
+def new_lease(
+    group_id: str,
+    event: T,
+    seq: int,
+    token: str,
+    attempts: int,
+    published_at: datetime,
+    expires_at: datetime,
+) -> Lease[T]:
+    """Make a lease in half the time of its constructor, which looks up each attribute of a frozen class by name."""
+    lease: Lease[T] = object.__new__(Lease)
+    _put_group_id(lease, group_id)
+    _put_event(lease, event)
+    _put_seq(lease, seq)
+    _put_token(lease, token)
+    _put_attempts(lease, attempts)
+    _put_published_at(lease, published_at)
+    _put_expires_at(lease, expires_at)
+    return lease
+
+
 def instant(microseconds: int) -> datetime:
     """Turn microseconds since the epoch into a UTC datetime."""
     return datetime.fromtimestamp(microseconds / 1e6, UTC)  # a float holds microseconds exactly until 2255

@@ -14,7 +14,7 @@ from fairlane.backends.base import Core
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
 from fairlane.codec import Codec, encode_event, errors_of
 from fairlane.errors import BackendUnavailable, EventDecodingError
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T
+from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T, new_lease
 from fairlane.program import AnswerT, Program, RequestT, ResultT
 
 
@@ -83,7 +83,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
             event = self.codec.decode(text)
         except self._decoding_errors as error:
             raise EventDecodingError(Lease(group_id, text, seq, token, attempts, published_at, expires_at)) from error
-        return Lease(group_id, event, seq, token, attempts, published_at, expires_at)
+        return new_lease(group_id, event, seq, token, attempts, published_at, expires_at)
 
     def ack(self, lease: Lease[T]) -> Program[RequestT, AnswerT, None]:
         return self._when_ready(self.core.ack(contract.check_lease(lease)))
