@@ -6,7 +6,7 @@ from tests.harness.kits.base import Kit
 from tests.harness.kits.libsql import LibsqlKit
 from tests.harness.kits.memory import MemoryKit
 from tests.harness.kits.mongo import MongoKit
-from tests.harness.kits.postgres import PgBouncerKit, PostgresKit
+from tests.harness.kits.postgres import PgBouncerKit, PgBouncerSessionKit, PostgresKit
 from tests.harness.kits.redis import RedisClusterKit, RedisKit
 from tests.harness.kits.rqlite import RqliteKit
 from tests.harness.kits.sqlite import SqliteKit
@@ -17,6 +17,7 @@ KITS: dict[str, type[Kit]] = {
     "sqlite": SqliteKit,
     "postgres": PostgresKit,
     "pgbouncer": PgBouncerKit,
+    "pgbouncer-session": PgBouncerSessionKit,
     "redis": RedisKit,
     "redis-cluster": RedisClusterKit,
     "mongo": MongoKit,

@@ -97,3 +97,11 @@ class PgBouncerKit(PostgresKit):
         import psycopg
 
         return psycopg.connect(self.url(queue).rpartition("/")[0] + "/direct", autocommit=True)
+
+
+class PgBouncerSessionKit(PgBouncerKit):
+    """Postgres behind PgBouncer with session pooling. There a client keeps its server connection, so a suite with many
+    clients needs many; `test_poolers` shows what happens with 2."""
+
+    def url(self, queue: str) -> str:
+        return f"{PostgresKit.url(self, queue).rpartition('/')[0]}/direct"
