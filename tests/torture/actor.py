@@ -22,6 +22,9 @@ from tests.torture.history import Journal
 
 GROUPS = [f"group-{number}" for number in range(10)]
 TIMEOUT = 5.0
+ENOUGH = 20
+"""Publishers wait while there are more messages, so that groups are drained and filled again all the time."""
+
 _stopping = False
 
 
@@ -47,9 +50,9 @@ class Plan:
     def steps(self) -> Iterator[tuple[str, float]]:
         """Return what to do with a lease: operations and their numbers."""
         die = self._random.random()
-        if die < 0.06:
+        if die < 0.02:
             yield "wait", 2.3  # lets the lease run out, and then uses it late
-        elif die < 0.12:
+        elif die < 0.08:
             yield "extend", 2.0
         if die > 0.9:
             yield "nack", self._random.choice((0.0, 0.0, 0.3))
@@ -92,6 +95,9 @@ def blocking(role: str, url: str, queue: str, journal: Journal, plan: Plan) -> N
 
 
 def publish_once(transport: Any, journal: Journal, plan: Plan) -> None:
+    if plan.chance(0.2):
+        while not _stopping and transport.inspect.queue().messages > ENOUGH:
+            time.sleep(0.05)
     group_id, event, priority = plan.message()
     with journal.call("publish", group_id=group_id, event=event, priority=priority) as entry:
         entry.returned(transport.publish(group_id, event, priority))
@@ -143,6 +149,9 @@ async def impatient(call: Any, plan: Plan) -> Any:
 
 
 async def publish_once_async(transport: Any, journal: Journal, plan: Plan) -> None:
+    if plan.chance(0.2):
+        while not _stopping and (await transport.inspect.queue()).messages > ENOUGH:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.05)
     group_id, event, priority = plan.message()
     try:
         with journal.call("publish", group_id=group_id, event=event, priority=priority) as entry:
@@ -210,7 +219,7 @@ def transactions(url: str, queue: str, journal: Journal, plan: Plan) -> None:
                                 entry.returned(seq)
                         except psycopg.Error as error:  # from the application's own commit
                             raise FairlaneError("the application's transaction failed") from error
-                    time.sleep(plan.pause())
+                    time.sleep(plan.pause() * 5)
         except (FairlaneError, psycopg.Error):
             time.sleep(0.1)
 
