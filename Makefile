@@ -1,6 +1,6 @@
 # make demo    the main job on real input, on SQLite, in a virtual environment of its own
 # make test    everything, with the servers it needs         make test PYTEST_ARGS="-k fencing -x"
-# make lint    style, types, import layers, rooms of the house, messages of new commits
+# make lint    style, types, import layers, places of backend code, messages of new commits
 # make docs    the documents, into .build/docs; a warning is an error
 
 SHELL := /bin/sh

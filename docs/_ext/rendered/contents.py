@@ -100,7 +100,7 @@ def options_table(declared: Sequence[Option]) -> str:
     """Return a table with a line for each option; an empty text if there are none."""
     if not declared:
         return ""
-    lines = ["| option | default | unit | stands in | what for |", "|---|---|---|---|---|"]
+    lines = ["| option | default | unit | is set in | what for |", "|---|---|---|---|---|"]
     for option in declared:
         default = "" if option.default is None else f"`{_written(option.default)}`"
         places = ", ".join(_places(option))
