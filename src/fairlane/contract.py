@@ -101,7 +101,7 @@ def check_delay(value: object) -> float:
     """Return a delay in seconds: 0 <= delay <= 365 days."""
     seconds = _seconds("delay", value)
     if not 0 <= seconds <= MAX_DELAY:
-        raise ValueError(f"delay must be 0 to {MAX_DELAY:g} seconds: {_shown(value)}")
+        raise ValueError(f"delay must be 0 to {MAX_DELAY:.0f} seconds: {_shown(value)}")
     return seconds
 
 

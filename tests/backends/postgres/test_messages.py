@@ -70,6 +70,11 @@ class TestCalls:
             queue.inspect.queue()
         assert "fairlane migrate --queue q --reader-role ROLE" in one_line(caught.value)
 
+    def test_a_role_without_any_right(self, database: Database) -> None:
+        with pytest.raises(AuthenticationFailed) as caught:
+            connect(database.url("stranger"), "q")
+        assert "fairlane migrate --queue q --app-role ROLE` (or --reader-role) gives" in one_line(caught.value)
+
     def test_a_schema_that_was_renamed(self, database: Database) -> None:
         with database.connect() as connection:
             connection.execute("alter schema q rename to r")

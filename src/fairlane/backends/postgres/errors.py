@@ -7,7 +7,7 @@ import re
 import psycopg
 import psycopg_pool
 
-from fairlane.backends.stored import PUBLISH, Operation
+from fairlane.backends.stored import PUBLISH, REVISION, Operation
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -159,11 +159,11 @@ def for_operation(error: psycopg.Error, operation: Operation, queue: str, host: 
     """Return the special error of one operation for an error, or None if there is none."""
     if error.sqlstate == _NO_RIGHT:
         option = "--reader-role" if operation.looks else "--app-role"
+        command = f"`fairlane migrate --queue {queue} {option} ROLE`"
+        if operation is REVISION:  # the first call of everybody, so it does not tell what the user wants to do
+            command = f"`fairlane migrate --queue {queue} --app-role ROLE` (or --reader-role)"
         return AuthenticationFailed(
-            "postgres",
-            host,
-            f"{_text(error)}: `fairlane migrate --queue {queue} {option} ROLE` gives a role the right to "
-            f"{operation.name}",
+            "postgres", host, f"{_text(error)}: {command} gives a role the right to {operation.name}"
         )
     if operation is not PUBLISH:
         return None
