@@ -1,7 +1,15 @@
-# make demo    the main job on real input, on SQLite, in a virtual environment of its own
-# make test    everything, with the servers it needs         make test PYTEST_ARGS="-k fencing -x"
-# make lint    style, types, import layers, places of backend code, messages of new commits
-# make docs    the documents, into .build/docs; a warning is an error
+# make demo            the main job on real input, on SQLite, in a virtual environment of its own
+# make test            everything, with the servers it needs         make test PYTEST_ARGS="-k fencing -x"
+# make lint            style, types, import layers, places of backend code, messages of new commits
+# make format          correct the style of the code
+# make docs            the documents, into .build/docs; a warning is an error
+# make torture         many clients and random faults, and a checker of what they saw
+#                      make torture BACKEND=postgres SECONDS=600 SEED=7
+# make servers         install the servers of the tests              make servers SERVERS=redis
+# make servers-list    what servers there are, and what is installed
+# make bench-claim     measurements, see CONTRIBUTING.md; also bench-before, bench-demo, bench-horizon, bench-look
+# make dist            the packages for a release, into dist
+# make clean           remove what was built; make distclean also removes .venv and .servers
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
@@ -20,12 +28,10 @@ SERVERS ?=
 ONLY := $(if $(SERVERS),--only $(SERVERS))
 WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
 
-# make torture BACKEND=postgres SECONDS=600 SEED=7    many clients and random faults, and a checker of what they saw
-
 .PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-before bench-demo bench-horizon bench-look dist clean distclean
 
 help:
-	@echo "make demo | test | lint | docs | format | bench-claim | bench-before | bench-demo | bench-horizon | bench-look | servers | servers-list | dist | clean | distclean"
+	@sed -n '/^#/!q; s/^# //p' Makefile
 
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/fairlane demo $(DEMO_ARGS)

@@ -162,10 +162,12 @@ class _Screen:
         self._say(
             f"published  {report.events:,} events in {report.publish_seconds:.1f} s, {report.publish_rate:,.0f}/s"
         )
+        behind = report.events - report.handled_until_then
         self._say(
             f"handled    {report.handled_until_then:,} events in {report.handle_seconds:.1f} s, "
-            f"{report.handle_rate:,.0f}/s ({shares})"
+            f"{report.handle_rate:,.0f}/s" + (f"; {behind:,} more waited for the killed worker's lease" * (behind > 0))
         )
+        self._say(f"by worker  {shares}")
         if report.recovery_seconds is not None:
             self._say(f"recovered  the killed worker's message after {report.recovery_seconds:.1f} s")
         self._say(f"in all     {report.total_seconds:.1f} s\n")

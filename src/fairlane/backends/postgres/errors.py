@@ -228,8 +228,8 @@ def _with_outcome(text: str, sent: bool) -> str:
 
 
 def _with_hint(error: psycopg.Error) -> str:
-    hint = error.diag.message_hint
-    return f"{_text(error)}: {hint}" if hint else _text(error)
+    hint = error.diag.message_hint or "a migration needs the rights of the queue's owner"
+    return f"{_text(error)}: {hint}"
 
 
 def _text(error: psycopg.Error) -> str:
