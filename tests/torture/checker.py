@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -133,29 +133,72 @@ def _order(history: History) -> Iterator[str]:
             by_group[call.arguments["group_id"]].append(call)
     for calls in by_group.values():
         calls.sort(key=lambda call: call.end)
-        ends = [call.end for call in calls]
+        last = LastOpen((call.end, _finished_at(history, call), call) for call in calls)
         for later in calls:
             deliveries = history.by_message.get(later.arguments["event"], [])
             if not deliveries:
                 continue
             first = min(delivery.claim.end for delivery in deliveries)
-            for earlier in calls[max(0, bisect_left(ends, later.start) - 20) : bisect_left(ends, later.start)]:
-                if _open_at(history, earlier.arguments["event"], first):
-                    yield (
-                        f"order: {later.arguments['event']} was delivered although {earlier.arguments['event']} of the "
-                        "same group was published before it, and not finished"
-                    )
+            earlier = last.beyond(first, before=later.start)
+            if earlier is not None:
+                yield (
+                    f"order: {later.arguments['event']} was delivered although {earlier.arguments['event']} of the "
+                    "same group was published before it, and not finished"
+                )
 
 
-def _open_at(history: History, event: str, moment: float) -> bool:
-    """Return whether a message was certainly not finished at a moment."""
+def _finished_at(history: History, published: Call) -> float:
+    """Return the first moment at which a message may have been finished. A message that was never delivered is reported
+    as lost, and says nothing of the others."""
+    deliveries = history.by_message.get(published.arguments["event"], [])
     begun = [
         call.start
-        for delivery in history.by_message.get(event, [])
+        for delivery in deliveries
         for call in delivery.calls
         if call.operation == "ack" and not (call.outcome == "error" and "LeaseLost" in str(call.result))
     ]
-    return bool(history.by_message.get(event)) and (not begun or min(begun) > moment)
+    return min(begun, default=NEVER) if deliveries else -NEVER
+
+
+class LastOpen:
+    """Spans of time, each of some call. Finds one that was open at a moment without a look at each of them."""
+
+    def __init__(self, spans: Iterable[tuple[float, float, Call]]) -> None:
+        self._begins: list[float] = []
+        self._longest: list[tuple[float, Call]] = []
+        for begin, end, call in sorted(spans, key=lambda span: span[0]):
+            self._begins.append(begin)
+            if self._longest and self._longest[-1][0] >= end:
+                self._longest.append(self._longest[-1])
+            else:
+                self._longest.append((end, call))
+
+    def beyond(self, moment: float, *, before: float) -> Call | None:
+        """Return a call whose span began before one moment and ends after another, or None."""
+        at = bisect_left(self._begins, before)
+        if at == 0:
+            return None
+        end, call = self._longest[at - 1]
+        return call if end > moment else None
+
+
+class Spans:
+    """Spans of time. Overlapping ones are joined, so that a look at them is short."""
+
+    def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        for begin, end in sorted(spans):
+            if self._ends and begin <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._begins.append(begin)
+                self._ends.append(end)
+
+    def meet(self, begin: float, end: float) -> bool:
+        """Return whether one of them has a moment with this span in common."""
+        at = bisect_left(self._ends, begin)
+        return at < len(self._ends) and self._begins[at] <= end
 
 
 def _overlaps(history: History) -> Iterator[str]:
@@ -164,7 +207,11 @@ def _overlaps(history: History) -> Iterator[str]:
         deliveries.sort(key=lambda delivery: delivery.claim.end)
         for number, first in enumerate(deliveries):
             until = first.held_until()
-            for second in deliveries[number + 1 :]:
+            horizon = max(until, *(call.start for call in first.calls), 0.0)
+            for at in range(number + 1, len(deliveries)):
+                second = deliveries[at]
+                if second.claim.end >= horizon:
+                    break  # and so are all that follow
                 if first.claim.end < second.claim.start and second.claim.end < until:
                     yield f"overlap: {group} was given to {second.claim.who} while {first.claim.who} held it"
                 for call in first.calls:
@@ -187,11 +234,11 @@ def _attempts(history: History) -> Iterator[str]:
 
 def _false_nothing(history: History) -> Iterator[str]:
     """A claim found nothing although a message was certainly deliverable all the time."""
-    busy: dict[str, list[tuple[float, float]]] = {
-        group: [(delivery.claim.start - GRACE, delivery.busy_until()) for delivery in deliveries]
+    busy = {
+        group: Spans((delivery.claim.start - GRACE, delivery.busy_until()) for delivery in deliveries)
         for group, deliveries in history.by_group.items()
     }
-    waiting: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    published: dict[str, list[tuple[float, float, Call]]] = defaultdict(list)
     for call in history.published:
         if call.ok and call.result != "rolled back":
             acks = [
@@ -200,19 +247,18 @@ def _false_nothing(history: History) -> Iterator[str]:
                 for each in delivery.calls
                 if each.operation == "ack"
             ]
-            waiting[call.arguments["group_id"]].append((call.end, min(acks, default=NEVER)))
-    doubtful = [(call.start, (call.end if call.end < NEVER else call.start + 30.0) + 15.0) for call in history.doubtful]
+            published[call.arguments["group_id"]].append((call.end, min(acks, default=NEVER), call))
+    waiting = {group: LastOpen(spans) for group, spans in published.items()}
+    doubtful = Spans(
+        (call.start, (call.end if call.end < NEVER else call.start + 30.0) + 15.0) for call in history.doubtful
+    )
     for claim in history.empty_claims:
-        if claim.arguments.get("min_priority", 0) or _meets(doubtful, claim.start, claim.end):
+        if claim.arguments.get("min_priority", 0) or doubtful.meet(claim.start, claim.end):
             continue
         for group, messages in waiting.items():
-            free = not _meets(busy.get(group, []), claim.start, claim.end)
-            if free and any(since < claim.start and claim.end < until for since, until in messages):
+            free = group not in busy or not busy[group].meet(claim.start, claim.end)
+            if free and messages.beyond(claim.end, before=claim.start) is not None:
                 yield f"nothing: {claim.who} was told that nothing is deliverable, while {group} was"
-
-
-def _meets(spans: Sequence[tuple[float, float]], start: float, end: float) -> bool:
-    return any(since <= end and start <= until for since, until in spans)
 
 
 def _calls(history: History, limit: float, stopped: frozenset[str]) -> Iterator[str]:
