@@ -238,12 +238,20 @@ def test_a_wrong_option_in_the_url_is_refused_by_name(wrong: str) -> None:
         fairlane.connect(f"postgresql://127.0.0.1:1/x?{wrong}")
 
 
-@pytest.mark.parametrize("operation", ["claim", "inspect"])
+@pytest.mark.parametrize("operation", ["claim", "inspect", "a refused publish"])
 async def test_an_idle_connection_keeps_no_event(queue: Queue, operation: str) -> None:
-    """Guards against a cursor that keeps the rows of its last answer: a large event for each connection of a pool."""
-    await queue.publish("g", "x" * 1_000_000)
-    await (queue.get() if operation == "claim" else queue.messages("g"))
+    """Guards against a cursor that keeps its last arguments or rows: a large event for each connection of a pool."""
+    event = "x" * 1_000_000
+    await queue.publish("g", event)
+    if operation == "claim":
+        await queue.get()
+    elif operation == "inspect":
+        await queue.messages("g")
+    else:
+        rows(queue, "select setval(format('%%I.message_seq', %s::text)::regclass, 1, false)")
+        with pytest.raises(fairlane.QueueDamaged):
+            await queue.publish("g", event)
     idle = queue.transport._executor._source._pool._idle
     cursors = [cursor for connection in idle for cursor in connection._cursors.values()]
     assert cursors
-    assert not any(cursor.pgresult or cursor._results for cursor in cursors)
+    assert not any(cursor.pgresult or cursor._results or cursor._query or cursor._tx.pgresult for cursor in cursors)

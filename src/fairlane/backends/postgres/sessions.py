@@ -164,8 +164,16 @@ class _Session:
         names = self._columns.get(text)
         if names is None:
             names = self._columns[text] = [column.name for column in answered.description or ()]
-        answered._reset()  # otherwise the cursor would keep a large event until its next call
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    @staticmethod
+    def forget(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+        """Forget the arguments and the answer. Otherwise an idle connection would keep a large event until it runs the
+        same statement again. The converter also has the answer. There is none before the first statement."""
+        cursor._reset()
+        converter = getattr(cursor, "_tx", None)
+        if converter is not None:
+            converter.set_pgresult(None)
 
     @property
     def at_rest(self) -> bool:
@@ -215,12 +223,15 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
     def _cursors(self) -> dict[str, psycopg.Cursor[Any]]:
         return {}
 
-    def send(self, text: str, arguments: Arguments | None = None) -> psycopg.Cursor[Any]:
-        """Run a statement on its cursor."""
+    def _cursor(self, text: str) -> psycopg.Cursor[Any]:
         cursor = self._cursors.get(text)
         if cursor is None:
             cursor = self._cursors[text] = psycopg.Cursor(self, row_factory=tuple_row)
-        return cursor.execute(text, arguments)
+        return cursor
+
+    def send(self, text: str) -> None:
+        """Run a statement without rows."""
+        self._cursor(text).execute(text)
 
     def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
         """Run one statement in its own transaction, and return its rows."""
@@ -241,8 +252,12 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
             return self._rows(text, arguments)
 
     def _rows(self, text: str, arguments: Arguments | None) -> Rows:
-        answered = self.send(text, arguments)
-        return self.named(text, answered, answered.fetchall())
+        cursor = self._cursor(text)
+        try:
+            cursor.execute(text, arguments)
+            return self.named(text, cursor, cursor.fetchall())
+        finally:
+            self.forget(cursor)
 
     def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
         """Wait until the deadline. psycopg's own method would wait for the server again after an interruption."""
@@ -271,12 +286,15 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
     def _cursors(self) -> dict[str, psycopg.AsyncCursor[Any]]:
         return {}
 
-    async def send(self, text: str, arguments: Arguments | None = None) -> psycopg.AsyncCursor[Any]:
-        """Run a statement on its cursor."""
+    def _cursor(self, text: str) -> psycopg.AsyncCursor[Any]:
         cursor = self._cursors.get(text)
         if cursor is None:
             cursor = self._cursors[text] = psycopg.AsyncCursor(self, row_factory=tuple_row)
-        return await cursor.execute(text, arguments)
+        return cursor
+
+    async def send(self, text: str) -> None:
+        """Run a statement without rows."""
+        await self._cursor(text).execute(text)
 
     async def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
         """Run one statement in its own transaction, and return its rows."""
@@ -297,8 +315,12 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
             return await self._rows(text, arguments)
 
     async def _rows(self, text: str, arguments: Arguments | None) -> Rows:
-        answered = await self.send(text, arguments)
-        return self.named(text, answered, await answered.fetchall())
+        cursor = self._cursor(text)
+        try:
+            await cursor.execute(text, arguments)
+            return self.named(text, cursor, await cursor.fetchall())
+        finally:
+            self.forget(cursor)
 
     async def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
         """Wait until the deadline. psycopg's own method would wait for the server again after a cancellation."""
