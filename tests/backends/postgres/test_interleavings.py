@@ -203,6 +203,28 @@ def test_ack_sees_a_message_that_was_committed_between_its_looks(lane: Lane) -> 
     assert worker.claim().event == "new"
 
 
+@pytest.mark.parametrize("published", ["before", "meanwhile"])
+def test_an_open_ack_that_had_to_wait_locks_no_group_that_keeps_a_message(lane: Lane, published: str) -> None:
+    """Guards against an ack that looks for other messages only before it waits: publishers wait until it commits."""
+    publisher, worker, holder = lane.session(), lane.session(), lane.session()
+    publisher.publish("g")
+    if published == "before":
+        publisher.publish("g", '"new"')
+    lease = worker.claim()
+    holder.begin()
+    holder.extend(lease)
+    worker.begin()
+    ack = worker.blocked(worker.ack, lease)
+    if published == "meanwhile":
+        publisher.publish("g", '"new"')
+    holder.commit()
+    ack.result()
+    publisher.rows("set lock_timeout = '3s'")
+    publisher.publish("g", '"newer"')
+    worker.commit()
+    assert worker.claim().event == "new"
+
+
 # What a publish into a group without messages does
 
 
