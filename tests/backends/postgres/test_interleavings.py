@@ -592,6 +592,38 @@ def test_publish_under_repeatable_read_works_whatever_workers_do_with_its_group(
     assert lane.messages == 2
 
 
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_a_strict_publisher_hides_nothing_that_was_committed_into_an_empty_group_since_it_began(
+    lane: Lane, isolation: str
+) -> None:
+    """It sees the group as it was at its beginning: empty, but kept for another publisher."""
+    strict, publisher, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g", priority=1)
+    publisher.begin()
+    publisher.publish("g", '"new"', 1)
+    worker.ack(worker.claim())
+    with strict.transaction(isolation=isolation):
+        strict.rows("select 1")  # takes the snapshot
+        publisher.commit()
+        strict.publish("g", '"newer"', 1)
+        lease = worker.claim()
+        assert lease.event == "new"
+    worker.ack(lease)
+    assert worker.claim().event == "newer"
+
+
+def test_a_strict_publisher_gives_an_empty_group_its_own_priority(lane: Lane) -> None:
+    strict, publisher, worker = lane.session(), lane.session(), lane.session()
+    worker.publish("g", priority=1)
+    publisher.begin()
+    publisher.publish("g")
+    worker.ack(worker.claim())  # the row stays, empty
+    publisher.rollback()
+    with strict.transaction(isolation="repeatable read"):
+        strict.publish("g", priority=3)
+    assert worker.claim(min_priority=3).group_id == "g"
+
+
 # A rolled back worker
 
 
