@@ -500,6 +500,20 @@ def test_a_token_is_lost_when_its_group_was_dropped_and_made_again(lane: Lane) -
     worker.ack(newer)
 
 
+def test_an_extend_that_had_to_wait_begins_when_it_gets_the_lease(lane: Lane) -> None:
+    """Guards against a lease that may be over when its extend returns, since its end was computed before the wait."""
+    heart, worker = lane.session(), lane.session()
+    worker.publish("g")
+    lease = worker.claim()
+    worker.begin()
+    worker.ack(lease)
+    extended = heart.blocked(heart.extend, lease, 60.0)
+    worker.rows("select pg_sleep(0.3)")
+    freed_at = worker.one("select clock_timestamp()")
+    worker.rollback()
+    assert (extended.result() - freed_at).total_seconds() > 59.8
+
+
 # Deduplication
 
 
