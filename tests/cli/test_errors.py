@@ -35,6 +35,7 @@ REFUSED = ("postgresql://u:s%25e%40c@127.0.0.1:1/x", "redis://u:s%25e%40c@127.0.
         ("groups --limit x", "--limit"),
         ("publish", "name a group and an event"),
         ("publish g {'a':1}", "the event is not JSON"),
+        ("publish g text", "a text needs its quotes"),
         ("publish g NaN", "NaN is not JSON"),
         ("publish g 1 --priority 7", "priority must be an int from 0 to 4"),
         ("publish --file nowhere.jsonl", "nowhere.jsonl: No such file or directory"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import FairlaneError, QueueStatus, migrate
+from fairlane import AuthenticationFailed, FairlaneError, QueueStatus, migrate
 from fairlane.backends import MANIFESTS
 from fairlane.cli.runner import run
 from fairlane.demo import Plan, Report, run_demo, stage
@@ -208,6 +208,25 @@ def test_a_queue_that_the_demo_cannot_remove_is_named(
     with pytest.raises(FairlaneError, match="ended too early"):
         run_demo(small(url=f"sqlite:///{tmp_path}/q.db", queue="for_the_demo", patience=60.0), Watching())
     assert left == ["for_the_demo"]
+
+
+def test_a_queue_that_was_never_made_is_not_named(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against advice to remove what is not there, for a user who may not make a queue."""
+    left: list[object] = []
+
+    class Watching(Nobody):
+        def leaves(self, *queue: object) -> None:
+            left.extend(queue)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AuthenticationFailed("sqlite", "here", "no right to make it")
+
+    monkeypatch.setattr("fairlane.demo.stage.migrate.upgrade", refuse)
+    with pytest.raises(AuthenticationFailed):
+        run_demo(small(url=f"sqlite:///{tmp_path}/q.db"), Watching())
+    assert left == []
 
 
 def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

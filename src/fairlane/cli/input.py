@@ -66,7 +66,7 @@ def parse_json(text: str, source: str) -> Any:
     except _Unequal as error:
         raise ValueError(f"{source} would not come back equal: {error}") from None
     except ValueError as error:
-        raise ValueError(f"{source} is not JSON: {error}") from None
+        raise ValueError(f"{source} is not JSON: {error}; a text needs its quotes, such as '\"text\"'") from None
 
 
 class _Unequal(ValueError):

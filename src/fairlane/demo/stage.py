@@ -23,7 +23,7 @@ from fairlane.demo.events import Event, by_package, published, read_log
 from fairlane.demo.proofs import all_proofs
 from fairlane.demo.report import Casualty, Plan, Report, Watcher
 from fairlane.demo.worker import Job, Message
-from fairlane.errors import ConfigurationError, FairlaneError
+from fairlane.errors import AuthenticationFailed, ConfigurationError, FairlaneError
 from fairlane.model import GroupStatus, QueueStatus
 from fairlane.transport import Transport
 from fairlane.urls import host_of, scheme_of
@@ -93,7 +93,11 @@ def _queue(plan: Plan, folder: Path, watcher: Watcher) -> Iterator[tuple[str, st
         raise ConfigurationError(f"the queue {name} exists, and the demo removes its queue: name a new queue")
     removes = plan.url is not None and not in_process and not plan.keep
     try:
-        migrate.upgrade(url, queue=name)
+        try:
+            migrate.upgrade(url, queue=name)
+        except AuthenticationFailed:
+            removes = False  # nothing was made
+            raise
         yield url, name
     except BaseException:
         if removes:
