@@ -9,10 +9,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-LAST_RELEASED = "0000"
+LAST_RELEASED = "0001"
 """The newest revision that is part of a release. Making a release raises it, and adds its files below."""
 
-FROZEN: dict[str, str] = {}
+FROZEN = {
+    "schema/postgres/0001_queue.up.sql.j2": "2c59a7184777f799f7a046b548da323763404288e85f279b45c162b69ec1ffca",
+    "schema/postgres/0001_queue.down.sql.j2": "c23e559d438963c2e549eb12d0a511de2e3e0da53e60dab68a10e0bebf4bfbce",
+    "schema/sqlite/0001_queue.up.sql.j2": "bda85001f02444ac5c8d6c338a0da1ffc7489eecd40a2eeb3e109485044d2649",
+    "schema/sqlite/0001_queue.down.sql.j2": "d5af6325e4e02a82464dbc7be214d986693ab1f3f022919ee7fd30f49777677b",
+    "schema/versions/0001_queue.py": "0d6f29701e9ba7390bdc93af07754226cff37764b68061c537906dc2df537f26",
+}
 """SHA-256 of each released layout file. A line is added with a release, and never changed."""
 
 
