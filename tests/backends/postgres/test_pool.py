@@ -6,8 +6,10 @@ histories. `test_vanishing.py` has the same faults with a real server.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -354,3 +356,26 @@ def test_the_pool_serves_after_any_history() -> None:
     chosen = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
     with ThreadPoolExecutor(1) as own:
         own.submit(run_state_machine_as_test, Histories, settings=chosen).result()
+
+
+def test_an_exception_while_a_connection_is_handed_over_delays_no_other_call() -> None:
+    """The exception comes at each line in turn. Guards against a connection that nobody has, and that counts until the
+    end of the call for which it was meant."""
+    at = 0
+    while True:
+        world = World()
+        world.pool = pool = Pool(1, world.attempt)
+        serves(world)
+        assert pool._idle
+        interested, other = Call(time.monotonic() + TIMEOUT), Call(time.monotonic() + TIMEOUT)
+        error = interrupted(partial(pool.settle, interested), at, "fairlane/backends/postgres/")
+        if error is None:
+            break
+        pool.leave(interested)
+        pool.settle(other)
+        for attempt in world.going():
+            attempt.end(world.connection())
+        pool.settle(other)
+        assert other.has_outcome, f"after an exception at {error}"
+        at += 1
+    assert at > 15, "nothing was interrupted"

@@ -185,8 +185,13 @@ class Pool(Generic[ConnectionT]):
         self._trim()
         while self._waiters and (connection := self._oldest()) is not None:
             waiter = self._waiters.popleft()
-            connection.deadline, connection.loop = waiter.deadline, waiter.loop
-            if not waiter.hand(connection):
+            try:
+                connection.deadline, connection.loop = waiter.deadline, waiter.loop
+                handed = waiter.hand(connection)
+            except BaseException:  # out of a signal handler; it is not known who has the connection now
+                connection.dropped = True
+                raise
+            if not handed:
                 self._rest(connection)
         if self._waiters and self._attempt is None and self._has_room():
             if waits is not None:
