@@ -70,7 +70,11 @@ class History:
         claims = [call for call in calls if call.operation == "claim"]
         self.deliveries = [Delivery(call) for call in claims if call.ok and call.result is not None]
         self.empty_claims = [call for call in claims if call.ok and call.result is None]
-        self.doubtful = [call for call in claims if not call.ok]
+        # A claim in several steps (MongoDB) may take a group without messages, and lose it again if it takes longer
+        # than its lease. Nobody else gets the group meanwhile, although a message may be published into it.
+        self.doubtful = [
+            call for call in claims if not call.ok or call.end - call.start > float(call.arguments["visibility"]) / 2
+        ]
         by_token = {delivery.claim.result["token"]: delivery for delivery in self.deliveries}
         for call in calls:
             if call.operation in ("ack", "nack", "extend"):
