@@ -151,11 +151,9 @@ class ProcedureCore(Core[Call, Rows]):
         rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
         if not rows:
             return None
-        row = rows[0]
-        # a message that is there, with an id in ASCII, needs no closer look
-        if (row["event"] is None or not row["group_id"].isascii()) and (fault := self.claim_fault(row)):
-            yield from self.set_aside(row, *fault)
-        return lease_of(row, leased)
+        if fault := self.claim_fault(rows[0]):
+            yield from self.set_aside(rows[0], *fault)
+        return lease_of(rows[0], leased)
 
     def claim_fault(self, row: Row) -> tuple[str, str] | None:
         """Return why the message of a claim cannot be delivered, and the remedy; None if it can be delivered."""
