@@ -67,6 +67,11 @@ class History:
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
         self.published = [call for call in calls if call.operation == "publish"]
+        self.confirmed: dict[str, list[Call]] = defaultdict(list)
+        """The publishes of each group that certainly count."""
+        for call in self.published:
+            if call.ok and call.result != "rolled back":
+                self.confirmed[call.arguments["group_id"]].append(call)
         claims = [call for call in calls if call.operation == "claim"]
         self.deliveries = [Delivery(call) for call in claims if call.ok and call.result is not None]
         self.empty_claims = [call for call in claims if call.ok and call.result is None]
@@ -131,12 +136,7 @@ def _messages(history: History) -> Iterator[str]:
 def _order(history: History) -> Iterator[str]:
     """Check the order in each group: if one publish returned before another began, its message is acked before the
     other is delivered."""
-    by_group: dict[str, list[Call]] = defaultdict(list)
-    for call in history.published:
-        if call.ok and call.result != "rolled back":
-            by_group[call.arguments["group_id"]].append(call)
-    for calls in by_group.values():
-        calls.sort(key=lambda call: call.end)
+    for calls in history.confirmed.values():
         last = LastOpen((call.end, _finished_at(history, call), call) for call in calls)
         for later in calls:
             deliveries = history.by_message.get(later.arguments["event"], [])
@@ -242,17 +242,10 @@ def _false_nothing(history: History) -> Iterator[str]:
         group: Spans((delivery.claim.start - GRACE, delivery.busy_until()) for delivery in deliveries)
         for group, deliveries in history.by_group.items()
     }
-    published: dict[str, list[tuple[float, float, Call]]] = defaultdict(list)
-    for call in history.published:
-        if call.ok and call.result != "rolled back":
-            acks = [
-                each.start
-                for delivery in history.by_message.get(call.arguments["event"], [])
-                for each in delivery.calls
-                if each.operation == "ack"
-            ]
-            published[call.arguments["group_id"]].append((call.end, min(acks, default=NEVER), call))
-    waiting = {group: LastOpen(spans) for group, spans in published.items()}
+    waiting = {
+        group: LastOpen((call.end, _first_ack(history, call), call) for call in calls)
+        for group, calls in history.confirmed.items()
+    }
     doubtful = Spans(
         (call.start, (call.end if call.end < NEVER else call.start + 30.0) + 15.0) for call in history.doubtful
     )
@@ -263,6 +256,17 @@ def _false_nothing(history: History) -> Iterator[str]:
             free = group not in busy or not busy[group].meet(claim.start, claim.end)
             if free and messages.beyond(claim.end, before=claim.start) is not None:
                 yield f"nothing: {claim.who} was told that nothing is deliverable, while {group} was"
+
+
+def _first_ack(history: History, published: Call) -> float:
+    """Return when the first ack of a message began, whatever became of it."""
+    acks = [
+        call.start
+        for delivery in history.by_message.get(published.arguments["event"], [])
+        for call in delivery.calls
+        if call.operation == "ack"
+    ]
+    return min(acks, default=NEVER)
 
 
 def _calls(history: History, limit: float, stopped: frozenset[str]) -> Iterator[str]:
