@@ -37,6 +37,16 @@ class Nobody:
     def killed(self, *_: object) -> None: ...
 
 
+class Listing(Nobody):
+    """A watcher that keeps the names of the queues that could not be removed."""
+
+    def __init__(self) -> None:
+        self.left: list[object] = []
+
+    def leaves(self, *queue: object) -> None:
+        self.left.extend(queue)
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder for temporary files. The demo must leave it empty, and must leave no process behind."""
@@ -194,11 +204,7 @@ def test_a_queue_that_the_demo_cannot_remove_is_named(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards against a queue that stays in the database under an unknown name, without a message of the command."""
-    left: list[object] = []
-
-    class Watching(Nobody):
-        def leaves(self, *queue: object) -> None:
-            left.extend(queue)
+    watcher = Listing()
 
     def refuse(*_: object, **__: object) -> None:
         raise FairlaneError("no right to drop it")
@@ -206,27 +212,23 @@ def test_a_queue_that_the_demo_cannot_remove_is_named(
     monkeypatch.setattr("fairlane.demo.stage.migrate.downgrade", refuse)
     monkeypatch.setattr("fairlane.demo.crew.encode", lambda job: "no job\n")
     with pytest.raises(FairlaneError, match="ended too early"):
-        run_demo(small(url=f"sqlite:///{tmp_path}/q.db", queue="for_the_demo", patience=60.0), Watching())
-    assert left == ["for_the_demo"]
+        run_demo(small(url=f"sqlite:///{tmp_path}/q.db", queue="for_the_demo", patience=60.0), watcher)
+    assert watcher.left == ["for_the_demo"]
 
 
 def test_a_queue_that_was_never_made_is_not_named(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards against advice to remove what is not there, for a user who may not make a queue."""
-    left: list[object] = []
-
-    class Watching(Nobody):
-        def leaves(self, *queue: object) -> None:
-            left.extend(queue)
+    watcher = Listing()
 
     def refuse(*_: object, **__: object) -> None:
         raise AuthenticationFailed("sqlite", "here", "no right to make it")
 
     monkeypatch.setattr("fairlane.demo.stage.migrate.upgrade", refuse)
     with pytest.raises(AuthenticationFailed):
-        run_demo(small(url=f"sqlite:///{tmp_path}/q.db"), Watching())
-    assert left == []
+        run_demo(small(url=f"sqlite:///{tmp_path}/q.db"), watcher)
+    assert watcher.left == []
 
 
 def test_workers_that_hang_end_the_demo(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
