@@ -14,12 +14,13 @@ import pytest
 from fairlane import BackendFull, BackendUnavailable, LeaseLost
 from tests.harness import LONG, SHORT, Queue, Queues, eventually
 from tests.harness.processes import OtherProcess
+from tests.servers.redis import Redis as RedisServer
 
 pytestmark = pytest.mark.promise(9)
 
 SERVERS = {
     "postgres": ("postgres",),
-    "redis": ("redis", "--appendonly", "yes", "--appendfsync", "always"),
+    "redis": ("redis", *RedisServer.keeps_data),
     "libsql": ("sqld",),
 }
 """Private servers, which the tests restart. Redis keeps its log here, since otherwise it would be empty afterwards."""

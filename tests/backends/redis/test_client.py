@@ -31,7 +31,7 @@ Opener = Callable[[str, str], Awaitable[Queue]]
 @pytest.fixture
 def quiet() -> Iterator[Redis]:
     """A private server with a migrated queue `jobs`, for tests that disturb all clients of a server."""
-    with private("--appendonly", "yes", "--appendfsync", "always") as server:
+    with private(*Redis.keeps_data) as server:
         migrate.upgrade(server.url, queue="jobs")
         yield server
 

@@ -32,7 +32,7 @@ KEY = f"{{{QUEUE}}}:meta"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
     require_server(None if RedisCluster.find() else RedisCluster.hint)
-    with RedisCluster("--appendonly", "yes", "--appendfsync", "always") as made:
+    with RedisCluster(*RedisCluster.keeps_data) as made:
         yield made
 
 

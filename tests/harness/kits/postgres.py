@@ -90,13 +90,17 @@ class PgBouncerKit(PostgresKit):
 
     def url(self, queue: str) -> str:
         """Return the same database under a name that no other worker uses."""
-        return f"{super().url(queue).rpartition('/')[0]}/{os.environ.get('PYTEST_XDIST_WORKER', 'postgres')}"
+        return self.under(os.environ.get("PYTEST_XDIST_WORKER", "postgres"))
+
+    def under(self, name: str) -> str:
+        """Return the URL of the one database under a name; see `tests/servers/pgbouncer.py`."""
+        return f"{super().url('').rpartition('/')[0]}/{name}"
 
     def connect(self, queue: str) -> Any:
         """Connect without the pool of 2 connections, since a test's own transactions would use them all."""
         import psycopg
 
-        return psycopg.connect(self.url(queue).rpartition("/")[0] + "/direct", autocommit=True)
+        return psycopg.connect(self.under("direct"), autocommit=True)
 
 
 class PgBouncerSessionKit(PgBouncerKit):
@@ -104,4 +108,4 @@ class PgBouncerSessionKit(PgBouncerKit):
     clients needs many; `test_poolers` shows what happens with 2."""
 
     def url(self, queue: str) -> str:
-        return f"{PostgresKit.url(self, queue).rpartition('/')[0]}/direct"
+        return self.under("direct")
