@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from types import FunctionType, ModuleType
 from typing import Any
 from urllib.parse import quote
 
@@ -240,7 +242,7 @@ def test_a_wrong_option_in_the_url_is_refused_by_name(wrong: str) -> None:
 
 @pytest.mark.parametrize("operation", ["claim", "inspect", "a refused publish"])
 async def test_an_idle_connection_keeps_no_event(queue: Queue, operation: str) -> None:
-    """Guards against a cursor that keeps its last arguments or rows: a large event for each connection of a pool."""
+    """Guards against a statement that keeps its last arguments or rows: a large event for each connection of a pool."""
     event = "x" * 1_000_000
     await queue.publish("g", event)
     if operation == "claim":
@@ -251,7 +253,20 @@ async def test_an_idle_connection_keeps_no_event(queue: Queue, operation: str) -
         rows(queue, "select setval(format('%%I.message_seq', %s::text)::regclass, 1, false)")
         with pytest.raises(fairlane.QueueDamaged):
             await queue.publish("g", event)
-    idle = queue.transport._executor._source._pool._idle
-    cursors = [cursor for connection in idle for cursor in connection._cursors.values()]
-    assert cursors
-    assert not any(cursor.pgresult or cursor._results or cursor._query or cursor._tx.pgresult for cursor in cursors)
+    idle = list(queue.transport._executor._source._pool._idle)
+    statements = [statement for connection in idle for statement in connection._statements.values()]
+    assert statements
+    assert not any(statement._converter.pgresult for statement in statements)
+    assert not [each for each in reachable(idle) if isinstance(each, str | bytes) and len(each) > 100_000]
+
+
+def reachable(objects: list[Any]) -> list[object]:
+    """Return all objects that these keep alive, without classes and modules."""
+    found: dict[int, object] = {}
+    rest: list[object] = list(objects)
+    while rest:
+        each = rest.pop()
+        if id(each) not in found and not isinstance(each, type | ModuleType | FunctionType):
+            found[id(each)] = each
+            rest.extend(gc.get_referents(each))
+    return list(found.values())

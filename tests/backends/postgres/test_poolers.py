@@ -84,7 +84,7 @@ async def test_two_queues_never_meet_behind_a_pooler_that_was_not_detected(
     clients that use the same names for prepared statements."""
 
     def learn(self: Any, found: Any, threshold: int | None) -> bool:
-        self.prepare_threshold = threshold
+        self.threshold = threshold
         return False
 
     for kind in (OwnConnection, OwnAsyncConnection):

@@ -12,7 +12,8 @@ import psycopg
 from fairlane.backends.base import Limit
 from fairlane.backends.postgres.errors import NotSent
 from fairlane.backends.postgres.pool import PAUSE, Pool
-from fairlane.backends.postgres.sessions import Arguments, Opening, OwnAsyncConnection, OwnConnection
+from fairlane.backends.postgres.sessions import Opening, OwnAsyncConnection, OwnConnection
+from fairlane.backends.postgres.statements import Arguments
 from fairlane.backends.postgres.waiters import (
     Attempt,
     ConnectionT,

@@ -17,7 +17,8 @@ from psycopg.rows import dict_row
 from fairlane.backends.base import Limit
 from fairlane.backends.postgres.address import AnyConnection, check_encoding
 from fairlane.backends.postgres.errors import NoAnswer
-from fairlane.backends.postgres.sessions import Arguments, AsyncConnection, Connection, until
+from fairlane.backends.postgres.sessions import AsyncConnection, Connection, until
+from fairlane.backends.postgres.statements import Arguments
 from fairlane.backends.postgres.wire import is_over
 from fairlane.backends.shared import forks
 from fairlane.backends.stored import Row, Rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import select
 import threading
 import time
@@ -16,20 +15,18 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, generators, waiting
-from psycopg._preparing import PrepareManager
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
-from psycopg.rows import tuple_row
 
 from fairlane.backends.postgres.address import check_encoding
 from fairlane.backends.postgres.errors import NoAnswer
+from fairlane.backends.postgres.statements import Arguments, Statement
 from fairlane.backends.postgres.wire import polled, readable
 from fairlane.backends.stored import Row, Rows
 
 Connection = psycopg.Connection[Any]
 AsyncConnection = psycopg.AsyncConnection[Any]
-Arguments = Mapping[str, Any]
 ResultT = TypeVar("ResultT")
 WaitT = TypeVar("WaitT")
 ReadyT = TypeVar("ReadyT")
@@ -47,6 +44,7 @@ LOOK_INTERVAL = 0.1
 """Seconds between two checks of the deadline while a call waits for its answer."""
 
 PROBE = "select pg_backend_pid() as pid, current_setting('default_transaction_isolation') as isolation"
+NOTHING: Arguments = {}
 LESS_STRICT = "set default_transaction_isolation = 'read committed'"
 BEGIN, COMMIT, ROLLBACK = "begin isolation level read committed", "commit", "rollback"
 
@@ -107,16 +105,16 @@ class _Session:
         dropped: it does not count any more, and the code that has it closes it.
         used_at: the time of the last answer, by time.monotonic().
         in_transactions: whether each call needs an explicit transaction with its isolation level.
+        threshold: the option `prepare_threshold`; None behind a pooler.
     """
 
     pgconn: PGconn
-    prepare_threshold: int | None
-    _prepared: PrepareManager
     deadline = inf
     loop: asyncio.AbstractEventLoop | None = None
     dropped = False
     used_at = 0.0
     in_transactions = False
+    threshold: int | None = None
 
     @cached_property
     def opened_at(self) -> float:
@@ -133,16 +131,8 @@ class _Session:
         if found["pid"] != self.pgconn.backend_pid:
             self.in_transactions = strict
             return False
-        self.prepare_threshold = threshold
+        self.threshold = threshold
         return strict
-
-    def name_statements(self) -> None:
-        """Give prepared statements names that no other client has.
-
-        psycopg numbers them from 0 in every connection. If an undetected pooler runs a call in the session of another
-        client, that session does not know the name. So the call fails, and does not run another client's statement.
-        """
-        self._prepared._prepared_idx = secrets.randbits(62)
 
     def is_fit(self) -> bool:
         """Return whether it can be used again. A server that ends a session sends data or closes the connection."""
@@ -156,24 +146,15 @@ class _Session:
         return polled(self.pgconn)
 
     @cached_property
-    def _columns(self) -> dict[str, list[str]]:
+    def _statements(self) -> dict[str, Statement]:
         return {}
 
-    def named(self, text: str, answered: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> Rows:
-        """Name the columns of rows. psycopg would read the names from every answer, in a third of a call's CPU time."""
-        names = self._columns.get(text)
-        if names is None:
-            names = self._columns[text] = [column.name for column in answered.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    @staticmethod
-    def forget(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
-        """Forget the arguments and the answer. Otherwise an idle connection would keep a large event until it runs the
-        same statement again. The converter also has the answer. There is none before the first statement."""
-        cursor._reset()
-        converter = getattr(cursor, "_tx", None)
-        if converter is not None:
-            converter.set_pgresult(None)
+    def steps(self, text: str, arguments: Arguments) -> PQGen[Rows]:
+        """Run one statement, and return its rows."""
+        statement = self._statements.get(text)
+        if statement is None:
+            statement = self._statements[text] = Statement(text)
+        return statement.steps(self.pgconn, arguments, self.threshold)
 
     @property
     def at_rest(self) -> bool:
@@ -201,14 +182,12 @@ class _Session:
 
 
 class OwnConnection(_Session, psycopg.Connection[Any]):
-    """A connection that Fairlane opened. It keeps a cursor for each statement: the cursor remembers how to convert the
-    values, and a new one would take a third of a call."""
+    """A connection that Fairlane opened."""
 
     @classmethod
     def opened(cls, opening: Opening) -> OwnConnection:
         """Connect, check the encoding, and detect a pooler."""
         made = cls.connect(opening.url, **opening.arguments)
-        made.name_statements()
         try:
             check_encoding(made)
             made.deadline = time.monotonic() + opening.timeout
@@ -219,26 +198,16 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
             raise
         return made
 
-    @cached_property
-    def _cursors(self) -> dict[str, psycopg.Cursor[Any]]:
-        return {}
-
-    def _cursor(self, text: str) -> psycopg.Cursor[Any]:
-        cursor = self._cursors.get(text)
-        if cursor is None:
-            cursor = self._cursors[text] = psycopg.Cursor(self, row_factory=tuple_row)
-        return cursor
-
     def send(self, text: str) -> None:
         """Run a statement without rows."""
-        self._cursor(text).execute(text)
+        self.wait(self.steps(text, NOTHING))
 
-    def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
+    def ask(self, text: str, arguments: Arguments = NOTHING) -> Rows:
         """Run one statement in its own transaction, and return its rows."""
         if self.in_transactions:
             self.send(BEGIN)
             try:
-                rows = self._rows(text, arguments)
+                rows = self.wait(self.steps(text, arguments))
             except psycopg.Error as error:
                 if error.sqlstate is not None:
                     self.send(ROLLBACK)
@@ -246,18 +215,10 @@ class OwnConnection(_Session, psycopg.Connection[Any]):
             self.send(COMMIT)
             return rows
         try:
-            return self._rows(text, arguments)
+            return self.wait(self.steps(text, arguments))
         except psycopg.errors.InvalidSqlStatementName:  # another session got it: there is a pooler; nothing was done
-            self.prepare_threshold = None
-            return self._rows(text, arguments)
-
-    def _rows(self, text: str, arguments: Arguments | None) -> Rows:
-        cursor = self._cursor(text)
-        try:
-            cursor.execute(text, arguments)
-            return self.named(text, cursor, cursor.fetchall())
-        finally:
-            self.forget(cursor)
+            self.threshold = None
+            return self.wait(self.steps(text, arguments))
 
     def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
         """Wait until the deadline. psycopg's own method would wait for the server again after an interruption."""
@@ -271,7 +232,6 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
     async def opened(cls, opening: Opening) -> OwnAsyncConnection:
         """Connect, check the encoding, and detect a pooler."""
         made = await cls.connect(opening.url, **opening.arguments)
-        made.name_statements()
         try:
             check_encoding(made)
             made.deadline = time.monotonic() + opening.timeout
@@ -282,26 +242,16 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
             raise
         return made
 
-    @cached_property
-    def _cursors(self) -> dict[str, psycopg.AsyncCursor[Any]]:
-        return {}
-
-    def _cursor(self, text: str) -> psycopg.AsyncCursor[Any]:
-        cursor = self._cursors.get(text)
-        if cursor is None:
-            cursor = self._cursors[text] = psycopg.AsyncCursor(self, row_factory=tuple_row)
-        return cursor
-
     async def send(self, text: str) -> None:
         """Run a statement without rows."""
-        await self._cursor(text).execute(text)
+        await self.wait(self.steps(text, NOTHING))
 
-    async def ask(self, text: str, arguments: Arguments | None = None) -> Rows:
+    async def ask(self, text: str, arguments: Arguments = NOTHING) -> Rows:
         """Run one statement in its own transaction, and return its rows."""
         if self.in_transactions:
             await self.send(BEGIN)
             try:
-                rows = await self._rows(text, arguments)
+                rows = await self.wait(self.steps(text, arguments))
             except psycopg.Error as error:
                 if error.sqlstate is not None:
                     await self.send(ROLLBACK)
@@ -309,18 +259,10 @@ class OwnAsyncConnection(_Session, psycopg.AsyncConnection[Any]):
             await self.send(COMMIT)
             return rows
         try:
-            return await self._rows(text, arguments)
+            return await self.wait(self.steps(text, arguments))
         except psycopg.errors.InvalidSqlStatementName:
-            self.prepare_threshold = None
-            return await self._rows(text, arguments)
-
-    async def _rows(self, text: str, arguments: Arguments | None) -> Rows:
-        cursor = self._cursor(text)
-        try:
-            await cursor.execute(text, arguments)
-            return self.named(text, cursor, await cursor.fetchall())
-        finally:
-            self.forget(cursor)
+            self.threshold = None
+            return await self.wait(self.steps(text, arguments))
 
     async def wait(self, gen: PQGen[ResultT], interval: float = LOOK_INTERVAL, timeout: float | None = None) -> ResultT:
         """Wait until the deadline. psycopg's own method would wait for the server again after a cancellation."""
