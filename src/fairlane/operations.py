@@ -55,7 +55,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
         if self._selective:
             self.core.check_arguments("publish", {"priority": priority})
         payload = encode_event(self.codec, event)
-        return self._when_ready(self.core.publish(group_id, payload, priority, dedup_id))
+        program = self.core.publish(group_id, payload, priority, dedup_id)
+        return program if self._ready else self._after_check(program)
 
     def claim(
         self, worker_id: str, visibility: float, min_priority: int
@@ -65,7 +66,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
         min_priority = contract.check_priority("min_priority", min_priority)
         if self._selective:
             self.core.check_arguments("claim", {"min_priority": min_priority})
-        return self._when_ready(self.core.claim(worker_id, visibility, min_priority, self._leased))
+        program = self.core.claim(worker_id, visibility, min_priority, self._leased)
+        return program if self._ready else self._after_check(program)
 
     def _leased(
         self,
@@ -86,7 +88,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
         return new_lease(group_id, event, seq, token, attempts, published_at, expires_at)
 
     def ack(self, lease: Lease[T]) -> Program[RequestT, AnswerT, None]:
-        return self._when_ready(self.core.ack(contract.check_lease(lease)))
+        program = self.core.ack(contract.check_lease(lease))
+        return program if self._ready else self._after_check(program)
 
     def nack(self, lease: Lease[T], delay: float) -> Program[RequestT, AnswerT, None]:
         lease = contract.check_lease(lease)

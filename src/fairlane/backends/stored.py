@@ -20,6 +20,11 @@ from fairlane.program import Program
 ASIDE_SECONDS = 3600.0
 """Seconds for which a damaged group is parked, so that it causes one error per hour."""
 
+EPOCH = instant(0)
+
+NO_TIME = (ValueError, OverflowError, OSError)
+"""The errors of a number that is not a valid time."""
+
 Row: TypeAlias = Mapping[str, Any]
 """The columns of one row by name."""
 
@@ -90,15 +95,14 @@ class Call:
 
 def lease_of(row: Row, leased: Leased[T]) -> Lease[T]:
     """Return the lease in the row of a claim."""
-    return leased(
-        as_text(row["group_id"]),
-        as_text(row["event"]),
-        row["seq"],
-        row["token"],
-        row["attempts"],
-        _published(row["published_at"]),
-        instant(row["expires_at"]),
-    )
+    group_id, event = row["group_id"], row["event"]
+    if type(event) is bytes:
+        group_id, event = as_text(group_id), as_text(event)
+    try:
+        published_at = instant(row["published_at"])
+    except NO_TIME:
+        published_at = EPOCH
+    return leased(group_id, event, row["seq"], row["token"], row["attempts"], published_at, instant(row["expires_at"]))
 
 
 def as_text(value: Any) -> Any:
@@ -110,8 +114,8 @@ def _published(microseconds: Any) -> datetime:
     """Return a stored time. If it is not a valid time, return the beginning of the epoch."""
     try:
         return instant(microseconds)
-    except (ValueError, OverflowError, OSError):
-        return instant(0)
+    except NO_TIME:
+        return EPOCH
 
 
 def revision_in(row: Row) -> Revision:

@@ -17,8 +17,10 @@ class FamilyCore(ProcedureCore):
     """The stored operations of the SQLite family."""
 
     def claim_fault(self, row: Row) -> tuple[str, str] | None:
-        fault, group_id = super().claim_fault(row), row["group_id"]
-        if fault is None and isinstance(group_id, bytes):  # a text on rqlite
+        if row["event"] is None:
+            return super().claim_fault(row)
+        group_id = row["group_id"]
+        if isinstance(group_id, bytes):  # a text on rqlite
             try:
                 group_id.decode()
             except UnicodeDecodeError:
@@ -26,7 +28,7 @@ class FamilyCore(ProcedureCore):
                     f"the id {group_id!r} of a group is no UTF-8",
                     "change the id by SQL, then run `fairlane migrate`",
                 )
-        return fault
+        return None
 
     def park(self, row: Row) -> Program[Call, Rows, Rows]:
         arguments = {"p_token": row["token"], "p_expires_at": row["expires_at"], "p_delay": ASIDE_SECONDS}
