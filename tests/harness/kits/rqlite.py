@@ -14,6 +14,9 @@ class RqliteKit(Kit):
     backend = "rqlite"
     variable = "FAIRLANE_TEST_RQLITE_URL"
 
+    def options(self, twin: str) -> dict[str, Any]:
+        return {"timeout": 180.0}  # on a busy machine a hundred calls at once may take longer than a request may
+
     def send(self, queue: str, statements: Sequence[tuple[str, Any]], *, reads: bool = False) -> list[Rows]:
         """Send statements in one request. Return the rows of each."""
         from fairlane.backends.rqlite.executor import RqliteExecutor
@@ -53,6 +56,9 @@ class OwnRqliteKit(RqliteKit):
 
     def __init__(self, url: str) -> None:
         self.server_url = url
+
+    def options(self, twin: str) -> dict[str, Any]:
+        return {}
 
     def drop(self, queue: str) -> None:
         """Do nothing: the cluster is removed after the test."""
