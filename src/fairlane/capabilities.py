@@ -56,6 +56,7 @@ class Capabilities:
         extend_after_expiry: an expired lease can be acked, nacked or extended until a worker claims its group.
         dedup_seconds: None if a `dedup_id` counts as long as its message is in the queue. Otherwise it counts for this
             many seconds from the publish, even if the message was acked.
+        release: an operator can end a lease, and purge a group.
         transactional_publish: a publish can be part of the application's own transaction.
         exact_counts: the figures of `inspect` are exact.
         inspect_messages: `inspect.groups` and `inspect.messages` work.
@@ -79,6 +80,7 @@ class Capabilities:
     head_start: bool = True
     extend_after_expiry: bool = True
     dedup_seconds: float | None = None
+    release: bool = True
     transactional_publish: bool = False
     exact_counts: bool = True
     inspect_messages: bool = True

@@ -13,7 +13,7 @@ from fairlane.errors import USUAL_ERRORS, LeaseLost
 from fairlane.model import Lease, T
 
 DEFAULT_QUEUE = "fairlane"
-CLIENT_REVISION = "0001"
+CLIENT_REVISION = "0002"
 """The oldest revision of the layouts that this client works with."""
 
 MAX_PRIORITY = 4

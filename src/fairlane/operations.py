@@ -104,6 +104,12 @@ class Operations(Generic[RequestT, AnswerT, T]):
         expires_at = yield from self._when_ready(self.core.extend(lease, visibility))
         return replace(lease, expires_at=expires_at)
 
+    def release(self, group_id: str) -> Program[RequestT, AnswerT, bool]:
+        return self._when_ready(self.core.release(contract.check_id("group_id", group_id)))
+
+    def purge(self, group_id: str) -> Program[RequestT, AnswerT, int]:
+        return self._when_ready(self.core.purge(contract.check_id("group_id", group_id)))
+
     def queue_status(self) -> Program[RequestT, AnswerT, QueueStatus]:
         return self._when_ready(self.core.queue_status())
 

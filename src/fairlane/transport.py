@@ -171,6 +171,22 @@ class Transport(_Described[T]):
         """
         return run(self._operations.extend(lease, visibility), self._execute)
 
+    def release(self, group_id: str) -> bool:
+        """End the lease of a worker that is gone, and return whether the group was leased.
+
+        The message is claimable at once, and the token of the lease is void. So a worker that only seemed to be gone
+        gets `LeaseLost`. It may still work on the message when another worker begins.
+        """
+        return run(self._operations.release(group_id), self._execute)
+
+    def purge(self, group_id: str) -> int:
+        """Delete the messages that wait in a group, and return how many there were.
+
+        A leased message stays, also if its lease has expired. Many messages are deleted in several requests. So if an
+        error is raised, some of them may be deleted. A message that is published meanwhile may be deleted too.
+        """
+        return run(self._operations.purge(group_id), self._execute)
+
     def close(self) -> None:
         """Close the connections that this transport opened; the application's own client stays open. Idempotent."""
         if self._execute is not refuse:
@@ -275,6 +291,14 @@ class AsyncTransport(_Described[T]):
     async def extend(self, lease: Lease[T], visibility: float) -> Lease[T]:
         """Let the lease end `visibility` seconds from now, and return the new lease; see `Transport.extend`."""
         return await run_async(self._operations.extend(lease, visibility), self._execute)
+
+    async def release(self, group_id: str) -> bool:
+        """End the lease of a worker that is gone, and return whether the group was leased; see `Transport.release`."""
+        return await run_async(self._operations.release(group_id), self._execute)
+
+    async def purge(self, group_id: str) -> int:
+        """Delete the messages that wait in a group, and return how many there were; see `Transport.purge`."""
+        return await run_async(self._operations.purge(group_id), self._execute)
 
     async def close(self) -> None:
         """Close the connections that this transport opened; the application's own client stays open. Idempotent."""

@@ -12,6 +12,7 @@ import pytest
 import fairlane as package
 from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus, Transport
 from fairlane.backends import MANIFESTS
+from fairlane.contract import CLIENT_REVISION
 from tests.commands import Done, fairlane
 
 
@@ -39,7 +40,7 @@ def test_help_names_every_command() -> None:
     commands = {line.split()[0] for line in listed if line.strip()}
     assert commands == {
         *("migrate", "status", "stats", "groups", "peek", "backends", "demo"),
-        *("publish", "claim", "ack", "nack", "extend"),
+        *("publish", "claim", "ack", "nack", "extend", "release", "purge"),
     }
 
 
@@ -53,7 +54,7 @@ def test_migrate_and_status(tmp_path: Path) -> None:
     assert before.code == 1
     assert "run `fairlane migrate --queue fairlane`" in before.out
     assert not (tmp_path / "new.db").exists()
-    assert "now at revision 0001" in fairlane("migrate", "--url", url).ok().out
+    assert f"now at revision {CLIENT_REVISION}" in fairlane("migrate", "--url", url).ok().out
     assert "there was nothing to do" in fairlane("migrate", "--url", url, "head").ok().out
     assert fairlane("status", "--url", url).ok().out.startswith("Ready: ")
     answer = fairlane("status", "--url", url, "--json", "-q", "other")
@@ -62,7 +63,7 @@ def test_migrate_and_status(tmp_path: Path) -> None:
         "queue": "other",
         "found": None,
         "serves": None,
-        "needed": "0001",
+        "needed": CLIENT_REVISION,
         "ready": False,
         "fault": None,
     }
@@ -111,6 +112,27 @@ def test_stats_groups_and_peek(url: str, queue: Transport) -> None:
         assert "\x1b" not in text
     assert '{"n": 1}' in text
     assert "no messages" in fairlane("peek", "nobody", "--url", url).ok().out
+
+
+def test_release_ends_a_lease_and_says_when_there_is_none(url: str, queue: Transport) -> None:
+    queue.publish("g", 1)
+    gone = queue.claim("gone", 600)
+    assert gone is not None
+    assert fairlane("release", "g", "--url", url).ok() == Done(0, "", "")
+    assert fairlane("release", "g", "--url", url) == Done(1, "", "The group g is not leased.\n")
+    assert fairlane("claim", "--url", url).ok().json["attempts"] == 2
+
+
+def test_purge_deletes_only_when_it_is_told_twice(url: str, queue: Transport) -> None:
+    for number in range(3):
+        queue.publish("a b", number)
+    assert "--yes" in fairlane("purge", "a b", "--url", url).failed_in_one_line()
+    assert queue.inspect.queue().messages == 3
+    queue.claim("w", 600)
+    assert fairlane("purge", "a b", "--yes", "--url", url).ok().out == "2 messages deleted.\n"
+    assert fairlane("release", "a b", "--url", url).ok()
+    assert fairlane("purge", "a b", "--yes", "--url", url).ok().out == "1 message deleted.\n"
+    assert fairlane("purge", "a b", "--yes", "--url", url).ok().out == "0 messages deleted.\n"
 
 
 def test_groups_says_when_there_are_more(url: str, queue: Transport) -> None:

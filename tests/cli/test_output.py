@@ -11,6 +11,7 @@ import pytest
 
 import fairlane as package
 from fairlane.cli.runner import run
+from fairlane.contract import CLIENT_REVISION
 from tests.commands import environment, fairlane_command
 from tests.commands import run as run_command
 
@@ -46,7 +47,7 @@ def test_an_output_that_cannot_be_written_is_an_error_that_says_what_was_done(he
         assert queue.inspect.groups()[0].ready_in_seconds > 500
         Path("events.jsonl").write_text('{"group": "h", "event": 1}')
         assert into(output, "publish", "--file", "events.jsonl") == (code, f"{said}all 1 events were published\n")
-        done = "The queue other is now at revision 0001."
+        done = f"The queue other is now at revision {CLIENT_REVISION}."
         assert into(output, "migrate", "--queue", "other") == (code, f"{said}{done}\n")
 
 

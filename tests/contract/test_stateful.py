@@ -188,6 +188,18 @@ class Machine(RuleBasedStateMachine):
         if self._try(lease, lambda: self._expire(lease)):
             self.model.expire(lease.group_id)
 
+    # Operators
+
+    @precondition(lambda self: self.caps.release)
+    @rule(group=groups)
+    def release(self, group: str) -> None:
+        assert self.wait(self.queue.release(group)) == self.model.release(group)
+
+    @precondition(lambda self: self.caps.release)
+    @rule(group=groups)
+    def purge(self, group: str) -> None:
+        assert self.wait(self.queue.purge(group)) == self.model.purge(group)
+
     async def _expire(self, lease: Lease) -> None:
         await self.queue.expired(await self.queue.extend(lease, BRIEF))
 

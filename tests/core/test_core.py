@@ -24,7 +24,7 @@ from fairlane import (
 )
 from fairlane.backends import MANIFESTS, manifest_of
 from fairlane.backends.stored import REVISION, Call, ProcedureCore, Rows
-from fairlane.contract import check_head_start, check_queue
+from fairlane.contract import CLIENT_REVISION, check_head_start, check_queue
 from fairlane.environ import resolve_url, url_from
 from fairlane.model import Revision
 from fairlane.operations import Operations
@@ -266,7 +266,7 @@ class StartingCore(ProcedureCore):
 
 
 def test_a_start_is_repeated_with_growing_pauses_until_the_server_is_up() -> None:
-    operations = Operations(StartingCore(4, Revision("0001", "0001")), JsonCodec())
+    operations = Operations(StartingCore(4, Revision(CLIENT_REVISION, CLIENT_REVISION)), JsonCodec())
     pauses = []
     program = operations.start(10)
     try:
@@ -290,7 +290,7 @@ def test_a_start_gives_up_after_its_time() -> None:
 def test_a_revision_that_does_not_fit_is_refused_at_once(found: Any, serves: Any) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         run(Operations(StartingCore(0, Revision(found, serves)), JsonCodec()).start(10), nothing)
-    assert (caught.value.found, caught.value.needed) == (found, "0001")
+    assert (caught.value.found, caught.value.needed) == (found, CLIENT_REVISION)
 
 
 def test_a_newer_revision_that_still_serves_is_fine() -> None:

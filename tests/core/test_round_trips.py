@@ -10,13 +10,14 @@ import pytest
 from fairlane import JsonCodec, Lease
 from fairlane.backends import MANIFESTS
 from fairlane.backends.stored import CLAIM, Call, ProcedureCore
+from fairlane.contract import CLIENT_REVISION
 from fairlane.operations import Operations
 
 STORED = [name for name in ("memory", "sqlite", "libsql", "rqlite", "postgres", "redis") if name in MANIFESTS]
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 LEASE = Lease("g", 1, 1, "00000000-0000-0000-0000-000000000001", 1, NOW, NOW)
 ANSWERS = {
-    "revision": [{"revision": "0001", "serves": "0001"}],
+    "revision": [{"revision": CLIENT_REVISION, "serves": CLIENT_REVISION}],
     "publish": [{"seq": 1}],
     "claim": [dict(zip(CLAIM.columns, ("g", 1, "1", LEASE.token, 1, 0, 0), strict=True))],
     "ack": [{"group_id": "g"}],

@@ -9,6 +9,7 @@ import pytest
 from fairlane.backends import MANIFESTS
 from fairlane.backends.manifest import Option
 from fairlane.backends.shared.options import seconds
+from fairlane.contract import CLIENT_REVISION
 from fairlane.templates import bundle_root, render
 from rendered.contents import PARTS, options, options_table
 from rendered.templated import layout, operations
@@ -47,7 +48,7 @@ def test_every_file_of_a_dialect_is_shown(dialect: str) -> None:
 
 def test_the_functions_of_redis_are_shown_as_they_are_loaded() -> None:
     """Guards against parts that look different alone than in the library."""
-    library = render("lua/library.lua.j2", queue="fairlane", revision="0001")
+    library = render("lua/library.lua.j2", queue="fairlane", revision=CLIENT_REVISION)
     blocks = re.findall(r"```lua\n(.*?)\n```", shown("redis"), re.DOTALL)
     assert len(blocks) == len(list((bundle_root() / "lua").glob("*.j2"))) - 1
     assert [block for block in blocks if block not in library] == []

@@ -25,4 +25,6 @@ def every_call(queue: Queue, lease: Lease) -> dict[str, Callable[[], Awaitable[A
     }
     if queue.caps.inspect_messages:
         calls |= {"look at groups": queue.groups, "look at messages": lambda: queue.messages("g")}
+    if queue.caps.release:
+        calls |= {"release": lambda: queue.release("g"), "purge": lambda: queue.purge("g")}
     return calls

@@ -81,6 +81,30 @@ class Model:
     def extend(self, group_id: str, visibility: int) -> None:
         self.groups[group_id].place = self._place(visibility)
 
+    def release(self, group_id: str) -> bool:
+        """End the lease of a group; one that has expired keeps the group's place."""
+        group = self.groups.get(group_id)
+        if group is None or group.token is None:
+            return False
+        if self.state(group_id) != "ready":
+            group.place = self._place()
+        group.token = None
+        return True
+
+    def purge(self, group_id: str) -> int:
+        """Remove all messages of a group that are not leased."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return 0
+        purged = group.messages[group.token is not None :]
+        for message in purged:
+            if message.dedup_id is not None:
+                del self._dedup[message.dedup_id]
+        del group.messages[group.token is not None :]
+        if not group.messages:
+            del self.groups[group_id]
+        return len(purged)
+
     def expire(self, group_id: str) -> None:
         """Let a lease run out; its token holds until somebody claims the group."""
         self.groups[group_id].place = self._place()

@@ -77,6 +77,12 @@ class Queue:
     async def extend(self, *args: Any, **kwargs: Any) -> Lease:
         return cast(Lease, await self.call(self.transport.extend, *args, **kwargs))
 
+    async def release(self, group_id: str) -> bool:
+        return cast(bool, await self.call(self.transport.release, group_id))
+
+    async def purge(self, group_id: str) -> int:
+        return cast(int, await self.call(self.transport.purge, group_id))
+
     async def close(self) -> None:
         await self.call(self.transport.close)
 

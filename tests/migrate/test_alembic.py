@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fairlane import connect, migrate
+from fairlane.contract import CLIENT_REVISION
 from tests.commands import Done, alembic, fairlane
 from tests.migrate.conftest import Database, everywhere
 
@@ -34,7 +35,7 @@ def test_up_current_down_stamp(database: Database) -> None:
     assert run(database, "current").ok().out == ""
     done = run(database, "upgrade", "head").ok()
     assert "Running upgrade  -> 0001" in done.err
-    assert run(database, "current").ok().out == "0001 (head)\n"
+    assert run(database, "current").ok().out == f"{CLIENT_REVISION} (head)\n"
     assert works(database)
     assert "Running" not in run(database, "upgrade", "head").ok().err
     run(database, "downgrade", "base").ok()
@@ -46,7 +47,7 @@ def test_up_current_down_stamp(database: Database) -> None:
     assert run(database, "current").ok().out == ""
     assert database.revision is None, "clients see what Alembic sees"
     run(database, "stamp", "head").ok()
-    assert run(database, "current").ok().out == "0001 (head)\n"
+    assert run(database, "current").ok().out == f"{CLIENT_REVISION} (head)\n"
     assert works(database)
     run(database, "downgrade", "-1").ok()
     assert database.revision is None
@@ -54,7 +55,7 @@ def test_up_current_down_stamp(database: Database) -> None:
 
 @everywhere
 def test_commands_that_only_look_leave_nothing_behind(database: Database) -> None:
-    assert "0001 (head)" in run(database, "history").ok().out
+    assert f"{CLIENT_REVISION} (head)" in run(database, "history").ok().out
     run(database, "current", "--verbose").ok()
     assert migrate.status(database.url, queue=database.queue).found is None
     if database.kit.backend == "sqlite":
@@ -65,7 +66,7 @@ def test_offline_scripts_connect_to_nothing_and_name_the_queue() -> None:
     nowhere = "u:geheim@127.0.0.1:1"
     urls = ("sqlite:////no/such/folder/x.db", f"postgresql://{nowhere}/x", f"redis://{nowhere}", f"rqlite://{nowhere}")
     for url in urls:
-        for arguments in (("upgrade", "head"), ("downgrade", "0001:base")):
+        for arguments in (("upgrade", "head"), ("downgrade", f"{CLIENT_REVISION}:base")):
             done = alembic(url, "orders", *arguments, "--sql").ok()
             assert "orders" in done.out
             assert "geheim" not in done.out + done.err

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from fairlane import ConfigurationError, FairlaneError, SchemaNotReady, connect, connect_async, migrate
+from fairlane.contract import CLIENT_REVISION
 from tests.commands import environment, fairlane, run
 from tests.migrate.conftest import Database, everywhere
 from tests.servers import SERVERS, find_tool
@@ -30,8 +31,8 @@ pytestmark = [
 def test_up_and_down_from_the_command_line(database: Database) -> None:
     where = ("--url", database.url, "--queue", database.queue)
     assert fairlane("status", *where).code == 1
-    assert "is now at revision 0001" in fairlane("migrate", *where).ok().out
-    assert "there was nothing to do" in fairlane("migrate", "0001", *where).ok().out
+    assert f"is now at revision {CLIENT_REVISION}" in fairlane("migrate", *where).ok().out
+    assert "there was nothing to do" in fairlane("migrate", CLIENT_REVISION, *where).ok().out
     assert fairlane("status", *where).code == 0
     assert fairlane("publish", "g", "1", *where).ok().out.strip().isdigit()
     assert fairlane("stats", "--json", *where).ok().json["messages"] == 1
@@ -128,7 +129,7 @@ def test_eight_processes_migrate_an_empty_database_at_once(database: Database) -
     # where the server cannot queue migrations up by itself, one that waits says so
     said = [line for each in done for line in each.err.splitlines()]
     assert [line for line in said if not line.startswith("waiting for another migration")] == []
-    assert database.revision == "0001"
+    assert database.revision == CLIENT_REVISION
     with connect(database.url, database.queue) as queue:
         queue.publish("g", 1)
         assert queue.claim("w", 60) is not None
@@ -138,7 +139,7 @@ def test_eight_processes_migrate_an_empty_database_at_once(database: Database) -
 def test_threads_may_migrate_at_once_too(database: Database) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: migrate.upgrade(database.url, queue=database.queue), range(4)))
-    assert database.revision == "0001"
+    assert database.revision == CLIENT_REVISION
 
 
 @everywhere
@@ -157,7 +158,7 @@ def test_an_upgrade_of_a_used_queue_keeps_its_messages(database: Database) -> No
 async def test_connect_can_migrate_first(database: Database) -> None:
     with pytest.raises(SchemaNotReady) as caught:
         connect(database.url, database.queue)
-    assert (caught.value.found, caught.value.needed) == (None, "0001")
+    assert (caught.value.found, caught.value.needed) == (None, CLIENT_REVISION)
     assert f"run `fairlane migrate --queue {database.queue}`" in str(caught.value)
     with connect(database.url, database.queue, migrate=True) as queue:
         queue.publish("g", 1)
@@ -208,13 +209,13 @@ def test_a_host_that_logs_everything_goes_on_doing_so(database: Database) -> Non
 def test_the_script_applied_by_hand_makes_the_same_queue(database: Database) -> None:
     script = migrate.script(database.url, queue=database.queue)
     apply(database, script)
-    assert database.revision == "0001"
+    assert database.revision == CLIENT_REVISION
     assert fairlane("status", "--url", database.url, "--queue", database.queue).code == 0
     migrate.upgrade(database.url, queue=database.queue)
     apply(database, migrate.script(database.url, queue=database.queue, revision="base"))
     assert database.revision is None
     migrate.upgrade(database.url, queue=database.queue)
-    assert database.revision == "0001"
+    assert database.revision == CLIENT_REVISION
 
 
 @pytest.mark.backends("redis")
@@ -228,7 +229,7 @@ def test_the_redis_script_is_for_a_shell(database: Database, tmp_path: Path) -> 
     wrapper = tmp_path / "redis-cli"
     wrapper.write_text(f'#!/bin/sh\n{exports}exec {command} -h {parts.hostname} -p {parts.port} "$@"\n')
     wrapper.chmod(0o755)
-    for revision, found in (("head", "0001"), ("base", None)):
+    for revision, found in (("head", CLIENT_REVISION), ("base", None)):
         script = migrate.script(database.url, queue=database.queue, revision=revision)
         run(["/bin/sh", "-ec", script], env={"PATH": f"{tmp_path}:{environment()['PATH']}"}).ok()
         assert database.revision == found

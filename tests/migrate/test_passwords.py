@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pytest
 
 from fairlane import AuthenticationFailed, connect, migrate
+from fairlane.contract import CLIENT_REVISION
 from tests.commands import alembic, fairlane
 from tests.conftest import require_server
 from tests.harness import KITS, Queues
@@ -58,7 +59,7 @@ def test_any_password_works_everywhere_and_is_shown_nowhere(server: str, request
     url: str = request.getfixturevalue(server)
     queue = Queues.fresh_name()
     shown = [alembic(url, queue, "upgrade", "head").ok(), alembic(url, queue, "current").ok()]
-    assert shown[1].out == "0001 (head)\n"
+    assert shown[1].out == f"{CLIENT_REVISION} (head)\n"
     env = {"FAIRLANE_URL": url}
     shown += [fairlane("status", "-q", queue, env=env).ok(), fairlane("publish", "g", "1", "-q", queue, env=env).ok()]
     with connect(url, queue) as transport:

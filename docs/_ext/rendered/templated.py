@@ -28,7 +28,7 @@ URLS: Mapping[str, str] = {
     "sqs": "sqs://eu-central-1/",
 }
 ROLES = {"owner_role": "fairlane_owner", "app_role": "fairlane_app", "reader_role": "fairlane_reader"}
-FIRST = ("publish", "claim", "ack", "nack", "extend")
+FIRST = ("publish", "claim", "ack", "nack", "extend", "release", "purge")
 """The operations that a reader looks for, in this order; the others follow by name."""
 
 FLOORS = (0, 3)

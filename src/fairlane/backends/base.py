@@ -141,6 +141,14 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         """Return the new end of the lease or raise `LeaseLost`."""
 
     @abstractmethod
+    def release(self, group_id: str) -> Program[RequestT, AnswerT, bool]:
+        """End the lease of a group, whoever holds it; return whether there was one."""
+
+    @abstractmethod
+    def purge(self, group_id: str) -> Program[RequestT, AnswerT, int]:
+        """Delete the messages of a group that are not leased; return how many there were."""
+
+    @abstractmethod
     def queue_status(self) -> Program[RequestT, AnswerT, QueueStatus]:
         """Return the queue's figures."""
 

@@ -17,6 +17,9 @@ from fairlane.errors import LeaseLost, QueueDamaged
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, T, instant
 from fairlane.program import Program
 
+PURGED_AT_ONCE = 1000
+"""The largest number of messages that one request deletes. More would keep other clients waiting for too long."""
+
 ASIDE_SECONDS = 3600.0
 """Seconds for which a damaged group is parked, so that it causes one error per hour."""
 
@@ -45,6 +48,7 @@ class Operation:
             second answer would always be "lease lost", although the first request may have succeeded.
         waits_for_disk: its result must survive a power failure. A lost claim does no harm: its message is claimable.
         adds: it makes the queue larger. A server that is full refuses only these, so that the queue can be drained.
+        since: the revision that has brought it.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Operation:
     repeatable: bool = True
     waits_for_disk: bool = False
     adds: bool = False
+    since: str = "0001"
 
 
 REVISION = Operation("revision", ("revision", "serves"), looks=True)
@@ -62,6 +67,8 @@ CLAIM = Operation("claim", ("group_id", "seq", "event", "token", "attempts", "pu
 ACK = Operation("ack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
 NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
 EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
+RELEASE = Operation("release", ("group_id",), repeatable=False, waits_for_disk=True, since="0002")
+PURGE = Operation("purge", ("seq",), repeatable=False, waits_for_disk=True, since="0002")
 QUEUE_STATUS = Operation(
     "queue_status", ("queue", "groups", "ready", "in_flight", "parked", "messages", "oldest_seconds"), looks=True
 )
@@ -75,7 +82,19 @@ MESSAGE_STATUS = Operation(
     ("group_id", "seq", "state", "position", "attempts", "dedup_id", "published_at", "age_seconds", "event"),
     looks=True,
 )
-OPERATIONS = (PUBLISH, CLAIM, ACK, NACK, EXTEND, REVISION, QUEUE_STATUS, GROUP_STATUS, MESSAGE_STATUS)
+OPERATIONS = (
+    PUBLISH,
+    CLAIM,
+    ACK,
+    NACK,
+    EXTEND,
+    RELEASE,
+    PURGE,
+    REVISION,
+    QUEUE_STATUS,
+    GROUP_STATUS,
+    MESSAGE_STATUS,
+)
 """The table of all stored operations. Executors, statements and tests use it instead of comparing names."""
 
 
@@ -200,6 +219,17 @@ class ProcedureCore(Core[Call, Rows]):
     def extend(self, lease: Lease[Any], visibility: float) -> Program[Call, Rows, datetime]:
         rows = yield from self._fenced(EXTEND, lease, {**self.fence(lease), "p_visibility": visibility})
         return instant(rows[0]["expires_at"])
+
+    def release(self, group_id: str) -> Program[Call, Rows, bool]:
+        return bool((yield from self.call(RELEASE, {"p_group_id": group_id})))
+
+    def purge(self, group_id: str) -> Program[Call, Rows, int]:
+        purged = 0
+        while True:
+            rows = yield from self.call(PURGE, {"p_group_id": group_id, "p_limit": PURGED_AT_ONCE})
+            purged += len(rows)
+            if len(rows) < PURGED_AT_ONCE:
+                return purged
 
     def _fenced(
         self, operation: Operation, lease: Lease[Any], arguments: Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlane.cli import demo, leases, look, publishing, schema
+from fairlane.cli import demo, leases, look, operate, publishing, schema
 
 app = typer.Typer(
     name="fairlane",
@@ -30,6 +30,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("ack", leases.ack, "Delete a claimed message, which is finished."),
     ("nack", leases.nack, "Give a claimed message back."),
     ("extend", leases.extend, "Extend a lease."),
+    ("release", operate.release, "End the lease of a worker that is gone."),
+    ("purge", operate.purge, "Delete the messages that wait in a group."),
     ("backends", look.list_backends, "List the backends."),
     ("demo", demo.demo, "Run the demo, and prove its result."),
 )

@@ -25,6 +25,7 @@ from fairlane.backends.mongo.wire import (
     Request,
     Update,
 )
+from fairlane.contract import CLIENT_REVISION
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 UNIQUE = {MESSAGES: "dedup_id"}
@@ -35,7 +36,13 @@ class FakeServer:
 
     def __init__(self, head_start: str = "1") -> None:
         self.now = START
-        meta = {"_id": QUEUE, "revision": "0001", "serves": "0001", "head_start": head_start, "seq": 0}
+        meta = {
+            "_id": QUEUE,
+            "revision": CLIENT_REVISION,
+            "serves": CLIENT_REVISION,
+            "head_start": head_start,
+            "seq": 0,
+        }
         self.data: dict[str, dict[Any, Document]] = {META: {QUEUE: meta}, GROUPS: {}, MESSAGES: {}}
 
     def copy(self) -> FakeServer:

@@ -15,6 +15,7 @@ from fairlane import BackendUnavailable, migrate
 from fairlane.backends.mongo.target import MongoTarget
 from fairlane.backends.shared.lock_target import LOCK_SECONDS
 from fairlane.backends.targets import Choices
+from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from tests.harness import Queues
 
@@ -126,8 +127,8 @@ def test_a_stamp_writes_the_revision_and_nothing_else(place: tuple[str, str], da
     url, queue = place
     config = Config(str(bundle_root() / "alembic.ini"))
     config.attributes["fairlane_settings"] = Settings(url, Choices(queue))
-    command.stamp(config, "0001")
-    assert migrate.status(url, queue=queue).found == "0001"
+    command.stamp(config, CLIENT_REVISION)
+    assert migrate.status(url, queue=queue).found == CLIENT_REVISION
     assert collections(database, queue) == {f"{queue}_meta"}
     command.stamp(config, "base")
     assert migrate.status(url, queue=queue).found is None
@@ -182,7 +183,7 @@ def test_a_slow_migration_keeps_its_lock_while_it_works(place: tuple[str, str]) 
         target.keep_lock()
         target._meta.update_one({"_id": "lock"}, {"$set": {"holder": "another"}})
         with pytest.raises(BackendUnavailable, match="another migration has taken"):
-            target.apply((), "0001", serves="0001", stamp=False)
+            target.apply((), CLIENT_REVISION, serves=CLIENT_REVISION, stamp=False)
     assert target.read() is None
     target._meta.delete_one({"_id": "lock"})
     target.close()

@@ -8,6 +8,7 @@ from typing import Any
 import redis
 
 from fairlane.backends.redis.wire import keys_of, library_of
+from fairlane.contract import CLIENT_REVISION
 from fairlane.templates import render
 from tests.backends.redis.servers import Client, primaries
 
@@ -35,13 +36,15 @@ class Library:
         self.keys = keys_of(self.queue)
         self.names = [key.partition(":")[2] for key in self.keys]
         self._clock = f"{{{self.queue}}}:clock"
-        code = render("lua/library.lua.j2", queue=self.queue, revision="0001")
+        code = render("lua/library.lua.j2", queue=self.queue, revision=CLIENT_REVISION)
         if own_clock:
             assert code.count(CLOCK) == 1
             code = code.replace(CLOCK, f"redis.call('HMGET', '{self._clock}', 's', 'us')")
             self.set_time(NOON)
         self._everywhere("FUNCTION", "LOAD", "REPLACE", code)
-        client.hset(self.key("meta"), mapping={"revision": "0001", "serves": "0001", "head_start": head_start})
+        client.hset(
+            self.key("meta"), mapping={"revision": CLIENT_REVISION, "serves": CLIENT_REVISION, "head_start": head_start}
+        )
 
     def _everywhere(self, *command: Any) -> None:
         for node in primaries(self.client):

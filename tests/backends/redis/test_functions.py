@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlane.contract import CLIENT_REVISION
 from tests.backends.redis.library import SECOND, BadArguments, LeaseLost, Library
 from tests.backends.redis.servers import connect, private
 
@@ -180,7 +181,7 @@ def test_an_idle_claim_writes_nothing() -> None:
 
 
 def test_revision_says_what_a_client_must_know(library: Library) -> None:
-    assert library.call("revision") == [b"0001", b"0001", b"1", b"noeviction"]
+    assert library.call("revision") == [CLIENT_REVISION.encode(), CLIENT_REVISION.encode(), b"1", b"noeviction"]
     library.client.delete(library.key("meta"))
     assert library.call("revision") == [None, None, None, b"noeviction"]
 

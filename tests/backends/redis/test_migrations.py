@@ -15,6 +15,7 @@ import pytest
 import fairlane
 from fairlane import migrate
 from fairlane.backends.redis.target import RedisTarget
+from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import BackendUnavailable, ConfigurationError, SchemaNotReady
 from tests import commands
 from tests.backends.redis.listing import listing
@@ -243,12 +244,12 @@ def test_alembic_itself_knows_the_queue(url: str, client: Any, command: str) -> 
         alembic("stamp", "base")
         assert not client.hexists("{jobs}:meta", "revision")
         assert client.function_list(library="fairlane_jobs")
-        alembic("stamp", "0001")
+        alembic("stamp", CLIENT_REVISION)
         assert migrate.status(url, queue="jobs").ready
         return
-    assert ("0001" in alembic(command)) == (command == "history")
+    assert (CLIENT_REVISION in alembic(command)) == (command == "history")
     alembic("upgrade", "head")
-    assert "0001 (head)" in alembic(command)
+    assert f"{CLIENT_REVISION} (head)" in alembic(command)
     alembic("downgrade", "base")
     assert client.keys("*") == []
 
@@ -260,7 +261,7 @@ def test_a_queue_of_the_longest_name_works(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "serves", "ready"), [("0000", "0000", False), ("0002", "0001", True), ("0002", "0002", False)]
+    ("found", "serves", "ready"), [("0000", "0000", False), ("0009", "0001", True), ("0009", "0009", False)]
 )
 def test_clients_work_with_a_newer_queue_that_still_serves_them(
     url: str, client: Any, found: str, serves: str, ready: bool

@@ -11,6 +11,7 @@ import redis
 
 import fairlane
 from fairlane import migrate
+from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import AuthenticationFailed, ConfigurationError
 from fairlane.templates import render
 from tests.backends.redis.servers import connect, private
@@ -27,7 +28,7 @@ def server() -> Iterator[Redis]:
 
 def rules(role: str) -> list[str]:
     """The rules of a role for the queue `orders`, from the header of the library."""
-    text = render("lua/library.lua.j2", queue="orders", revision="0001")
+    text = render("lua/library.lua.j2", queue="orders", revision=CLIENT_REVISION)
     found = re.search(rf"^ +{role}: +(.*(?:\n {{12,}}.*)*)", text, re.MULTILINE)
     assert found, role
     return found[1].removesuffix("]]").split()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.backends.redis.wire import keys_of
+from fairlane.contract import CLIENT_REVISION
 from fairlane.templates import bundle_root, render
 from tests.conftest import require_server
 from tests.servers import find_tool
@@ -36,7 +37,7 @@ ERRORS = {
 
 
 def library() -> str:
-    return render("lua/library.lua.j2", queue="orders", revision="0001")
+    return render("lua/library.lua.j2", queue="orders", revision=CLIENT_REVISION)
 
 
 @pytest.fixture(params=FUNCTIONS)

@@ -19,6 +19,7 @@ from alembic.config import Config
 from fairlane import AuthenticationFailed, BackendUnavailable, ConfigurationError, connect, migrate
 from fairlane.backends.rqlite.target import RqliteTarget
 from fairlane.backends.targets import Choices
+from fairlane.contract import CLIENT_REVISION
 from fairlane.migrate.settings import Settings
 from fairlane.templates import bundle_root, render
 from tests.backends.rqlite.conftest import sent
@@ -239,30 +240,30 @@ def alembic(cluster: Cluster, command: Any, *arguments: Any, **flags: Any) -> An
 
 
 def test_every_alembic_command_works(cluster: Cluster) -> None:
-    assert "0001" not in alembic(cluster, "current")
+    assert CLIENT_REVISION not in alembic(cluster, "current")
     alembic(cluster, "upgrade", "+1")
-    assert "0001 (head)" in alembic(cluster, "current")
-    assert "0001" in alembic(cluster, "current", verbose=True)
+    assert f"{CLIENT_REVISION} (head)" in alembic(cluster, "current")
+    assert CLIENT_REVISION in alembic(cluster, "current", verbose=True)
     assert "<base> -> 0001" in alembic(cluster, "history")
-    assert "0001" in alembic(cluster, "history", indicate_current=True)
-    assert "0001" in alembic(cluster, "heads")
-    assert "0001" in alembic(cluster, "show", "0001")
+    assert CLIENT_REVISION in alembic(cluster, "history", indicate_current=True)
+    assert CLIENT_REVISION in alembic(cluster, "heads")
+    assert CLIENT_REVISION in alembic(cluster, "show", CLIENT_REVISION)
     alembic(cluster, "ensure_version")
     assert works(cluster)
     alembic(cluster, "stamp", "base")
-    assert "0001" not in alembic(cluster, "current")
+    assert CLIENT_REVISION not in alembic(cluster, "current")
     assert migrate.status(cluster.url, queue="q").found is None
     alembic(cluster, "stamp", "head")
     assert works(cluster)
     alembic(cluster, "downgrade", "-1")
-    assert "0001" not in alembic(cluster, "current")
+    assert CLIENT_REVISION not in alembic(cluster, "current")
     alembic(cluster, "upgrade", "head")
     alembic(cluster, "downgrade", "base")
 
 
 def test_a_stamp_without_a_queue_can_be_removed_completely(cluster: Cluster) -> None:
     alembic(cluster, "stamp", "head")
-    assert "0001" in alembic(cluster, "current")
+    assert CLIENT_REVISION in alembic(cluster, "current")
     assert migrate.status(cluster.url, queue="q").found is None
     alembic(cluster, "stamp", "base")
     alembic(cluster, "upgrade", "head")

@@ -24,6 +24,7 @@ from fairlane.backends.rqlite.wire import Answer, Wire
 from fairlane.backends.shared.retry import Refused, Unanswered, delivered
 from fairlane.backends.shared.sent_twice import Batch, SentTwiceCore
 from fairlane.backends.stored import ACK, CLAIM, EXTEND, GROUP_STATUS, NACK, PUBLISH, REVISION, Call
+from fairlane.contract import CLIENT_REVISION
 from fairlane.program import Sleep
 from tests.harness import LONG
 from tests.servers.rqlite.rewrite import RANDOM_MARKS, TIME_MARKS, process
@@ -160,7 +161,7 @@ def test_an_old_rqlite_is_detected() -> None:
     revision = {
         "results": [
             *rows([1], columns=("found",))["results"],
-            *rows(["0001", "0001"], columns=("revision", "serves"))["results"],
+            *rows([CLIENT_REVISION, CLIENT_REVISION], columns=("revision", "serves"))["results"],
         ]
     }
     headers: dict[str, Any]
@@ -171,7 +172,7 @@ def test_an_old_rqlite_is_detected() -> None:
     for version in ("v8.43.0", "v10.2.7", "10.1", "unknown", ""):
         headers = {"x-rqlite-version": version}
         found = answer(body=revision, request=Call(REVISION, {}), **headers)
-        assert found == [{"revision": "0001", "serves": "0001"}]
+        assert found == [{"revision": CLIENT_REVISION, "serves": CLIENT_REVISION}]
 
 
 def test_a_missing_queue_is_not_recognised_by_the_text_of_an_error() -> None:

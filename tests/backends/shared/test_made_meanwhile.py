@@ -7,6 +7,7 @@ import pytest
 from fairlane.backends.shared.retry import Refused
 from fairlane.backends.shared.sent_twice import EXISTS, SentTwiceCore
 from fairlane.backends.stored import REVISION, Call, Rows
+from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.model import Revision
 from fairlane.program import run
@@ -25,7 +26,11 @@ class Database:
             return [{"found": int(self._made)}]
         if not (self._asked and self._made):
             raise Refused(RuntimeError("no such table"))
-        return [{"revision": "0001", "serves": "0001"}] if request.operation is REVISION else [{"seq": 7}]
+        return (
+            [{"revision": CLIENT_REVISION, "serves": CLIENT_REVISION}]
+            if request.operation is REVISION
+            else [{"seq": 7}]
+        )
 
 
 def test_a_queue_that_is_made_just_now_is_used() -> None:
@@ -34,7 +39,7 @@ def test_a_queue_that_is_made_just_now_is_used() -> None:
 
 
 def test_a_queue_that_is_made_just_now_is_at_its_revision() -> None:
-    assert run(SentTwiceCore("q").revision(), Database(made=True).execute) == Revision("0001", "0001")
+    assert run(SentTwiceCore("q").revision(), Database(made=True).execute) == Revision(CLIENT_REVISION, CLIENT_REVISION)
 
 
 def test_a_queue_that_is_not_there_is_named() -> None:

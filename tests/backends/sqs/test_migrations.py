@@ -12,6 +12,7 @@ import fairlane
 from fairlane import ConfigurationError, SchemaNotReady, UnsupportedByBackend, migrate
 from fairlane.backends.sqs.address import parse
 from fairlane.backends.sqs.executor import make_client
+from fairlane.contract import CLIENT_REVISION
 from tests.commands import fairlane as fairlane_cli
 from tests.conftest import require_server
 from tests.harness import Queues
@@ -45,7 +46,10 @@ def test_a_queue_gets_the_documented_attributes_and_a_downgrade_deletes_it(url: 
     where = client.get_queue_url(QueueName=f"{name}.fifo")["QueueUrl"]
     found = client.get_queue_attributes(QueueUrl=where, AttributeNames=["All"])["Attributes"]
     assert (found["FifoQueue"], found["ContentBasedDeduplication"]) == ("true", "false")
-    assert client.list_queue_tags(QueueUrl=where)["Tags"] == {"fairlane:revision": "0001", "fairlane:serves": "0001"}
+    assert client.list_queue_tags(QueueUrl=where)["Tags"] == {
+        "fairlane:revision": CLIENT_REVISION,
+        "fairlane:serves": "0001",
+    }
     migrate.downgrade(url, queue=name, revision="base")
     with pytest.raises(client.exceptions.QueueDoesNotExist):
         client.get_queue_url(QueueName=f"{name}.fifo")

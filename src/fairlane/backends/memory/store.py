@@ -30,7 +30,9 @@ from fairlane.backends.stored import (
     MESSAGE_STATUS,
     NACK,
     PUBLISH,
+    PURGE,
     QUEUE_STATUS,
+    RELEASE,
     REVISION,
     Operation,
     Rows,
@@ -200,10 +202,7 @@ class MemoryStore(forks.ForkAwareWithLock):
             group.messages.popleft()
             self._line_up(p_group_id, group)
         else:
-            del self._groups[p_group_id]
-            self._sizes[group.priority] -= 1
-            if not self._sizes[group.priority]:
-                self._lines[group.priority].clear()
+            self._drop(p_group_id, group)
         if done.dedup_id is not None:
             del self._dedup[done.dedup_id]
         return [{"group_id": p_group_id}]
@@ -226,6 +225,36 @@ class MemoryStore(forks.ForkAwareWithLock):
         self._line_up(p_group_id, group)
         return [{"expires_at": ends}]
 
+    def _release(self, p_group_id: str) -> Rows:
+        group = self._groups.get(p_group_id)
+        if group is None or group.state.token is None:
+            return []
+        place = min(group.state.ready_at, self.now())
+        group.state = State(place, next(self._turn), group.state.head, attempts=group.state.attempts)
+        self._line_up(p_group_id, group)
+        return [{"group_id": p_group_id}]
+
+    def _purge(self, p_group_id: str, p_limit: int) -> Rows:
+        group = self._groups.get(p_group_id)
+        if group is None:
+            return []
+        purged: list[Message] = []
+        while len(group.messages) > 1 and len(purged) < p_limit:
+            purged.append(group.messages.pop())
+        if group.state.token is None and len(purged) < p_limit:
+            self._drop(p_group_id, group)
+            purged.append(group.messages[0])
+        for message in purged:
+            if message.dedup_id is not None:
+                del self._dedup[message.dedup_id]
+        return [{"seq": message.seq} for message in purged]
+
+    def _drop(self, group_id: str, group: Group) -> None:
+        del self._groups[group_id]
+        self._sizes[group.priority] -= 1
+        if not self._sizes[group.priority]:
+            self._lines[group.priority].clear()
+
     def _queue_status(self, p_queue: str) -> Rows:
         return queue_status(self._groups, self.now(), p_queue)
 
@@ -243,6 +272,8 @@ _METHODS: Mapping[Operation, Callable[..., Rows]] = {
     ACK: MemoryStore._ack,
     NACK: MemoryStore._nack,
     EXTEND: MemoryStore._extend,
+    RELEASE: MemoryStore._release,
+    PURGE: MemoryStore._purge,
     QUEUE_STATUS: MemoryStore._queue_status,
     GROUP_STATUS: MemoryStore._group_status,
     MESSAGE_STATUS: MemoryStore._message_status,

@@ -17,6 +17,10 @@ ack      1. free the group and store the message as acked: this step checks the 
          2. delete the message   3. drop the group if it has no other message
          If it stops after 1, the next claim deletes the message; after 2, the next claim uses or drops the group.
 
+release  1. remove the token of the group
+purge    1. read which message is leased   2. delete all others   3. drop the group if it is free and has no message
+         A message that is claimed after 1 is deleted too. Its ack counts; after a nack it does not come again.
+
 Three rules make this safe. tests/backends/mongo shows for each rule what fails without it:
 - A group is dropped only if its `touched` has not changed since before the search for messages. Each step 3 of a
   publish writes a new number into `touched`. If a repeated publish wrote the seq of the first one, `touched` could look
@@ -60,6 +64,7 @@ from fairlane.backends.mongo.wire import (
     Steps,
     aggregate,
     delete,
+    delete_many,
     find_one,
     moment,
     number,
@@ -226,6 +231,40 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         yield from after_tick(time.monotonic())
         end: datetime = group["ready_at"]
         return end
+
+    # for operators
+
+    @one_call
+    def release(self, group_id: str) -> Steps[bool]:
+        leased = {"_id": group_id, "token": {"$ne": None}}
+        ready_at = {"$min": ["$ready_at", NOW]}  # a group whose lease has expired keeps its place
+        change = {"token": None, "worker_id": None, "ready_at": ready_at}
+        group = yield from update(GROUPS, leased, [{"$set": change}])
+        if group is None:
+            yield from self.check_there()
+            return False
+        yield from after_tick(time.monotonic())
+        return True
+
+    @one_call
+    def purge(self, group_id: str) -> Steps[int]:
+        group = yield from find_one(GROUPS, {"_id": group_id})
+        waiting: Document = {"group_id": group_id}
+        if group is None:
+            yield from self.check_there()
+        else:
+            if group.get("acked") is not None:  # an ack stopped before it deleted this message
+                yield from delete(MESSAGES, {"_id": group["acked"]})
+            if group.get("token") is not None:
+                leased = group.get("leased")
+                if leased is None:  # a claim is about to store its head there
+                    head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD, fields=("_id",))
+                    leased = None if head is None else head["_id"]
+                waiting["_id"] = {"$ne": leased}
+        purged = yield from delete_many(MESSAGES, waiting)
+        if group is not None and group.get("token") is None:
+            yield from self.drop_if_empty(group_id, touched=group.get("touched"), acked=group.get("acked"))
+        return purged
 
     def _fenced(self, lease: Lease[Any], change: Document, *, after: bool = False) -> Steps[Document]:
         """Change a group if its token is that of the lease.

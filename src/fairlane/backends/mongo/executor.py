@@ -67,7 +67,7 @@ class _Executor(forks.ForkAware):
 def _answer(result: object) -> Answer:
     """Return the answer for the programs from a result of pymongo."""
     if isinstance(result, DeleteResult):
-        return result.deleted_count > 0
+        return result.deleted_count
     return result if isinstance(result, dict | list) else None
 
 

@@ -129,6 +129,17 @@ class Delete(_Request):
 
 
 @dataclass(slots=True)
+class DeleteMany(_Request):
+    """Delete documents. The server deletes one after the other, and others can see it in between."""
+
+    changes: ClassVar[bool] = True
+    filter: Filter
+
+    def send(self, collection: AnyCollection) -> object:
+        return collection.delete_many(self.filter)
+
+
+@dataclass(slots=True)
 class Aggregate(_Request):
     """Read through a pipeline."""
 
@@ -138,8 +149,8 @@ class Aggregate(_Request):
         return collection.aggregate(list(self.pipeline))
 
 
-Request: TypeAlias = FindOne | Find | Update | Insert | Delete | Aggregate
-Answer: TypeAlias = Document | list[Document] | Duplicate | bool | None
+Request: TypeAlias = FindOne | Find | Update | Insert | Delete | DeleteMany | Aggregate
+Answer: TypeAlias = Document | list[Document] | Duplicate | int | None
 Steps: TypeAlias = Program[Request, Answer, ResultT]
 """A program of this backend. The parameter is the type of its result."""
 
@@ -244,4 +255,10 @@ def insert(collection: str, document: Document) -> Steps[Duplicate | None]:
 
 def delete(collection: str, filter_: Filter) -> Steps[bool]:
     """Delete the document that matches the filter; return whether there was one."""
-    return (yield Delete(collection, filter_)) is True
+    return bool((yield Delete(collection, filter_)))
+
+
+def delete_many(collection: str, filter_: Filter) -> Steps[int]:
+    """Delete the documents that match the filter; return how many there were."""
+    answer = yield DeleteMany(collection, filter_)
+    return answer if isinstance(answer, int) else 0

@@ -56,6 +56,7 @@ class PostgresTarget(SqlTarget):
         """Return the grants for the chosen roles, or else the previous roles; see `roles.sql.j2`."""
         queue = self._choices.queue
         settings: dict[str, str | None] = {row[0]: row[1] for row in look(f"table {ident(queue)}.settings")}
+        revision = look(f"table {ident(queue)}.alembic_version")[0][0]
         there = {name for (name,) in look("select rolname from pg_catalog.pg_roles")}
         roles = {}
         for name, chosen in (("app_role", self._choices.app_role), ("reader_role", self._choices.reader_role)):
@@ -63,4 +64,4 @@ class PostgresTarget(SqlTarget):
             roles[name] = (before if before in there else None) if chosen is None else chosen
         former = sorted({role for name in roles if (role := settings.get(name)) is not None})
         roles = {name: None if role == NOBODY else role for name, role in roles.items()}
-        return render("schema/postgres/roles.sql.j2", queue=queue, former=former, **roles)
+        return render("schema/postgres/roles.sql.j2", queue=queue, revision=revision, former=former, **roles)

@@ -16,7 +16,9 @@ from fairlane.backends.stored import (
     MESSAGE_STATUS,
     NACK,
     PUBLISH,
+    PURGE,
     QUEUE_STATUS,
+    RELEASE,
     REVISION,
     Call,
     Operation,
@@ -88,6 +90,8 @@ _ARGV: dict[Operation, Callable[[Arguments], tuple[Argument, ...]]] = {
     ACK: lambda a: (_text(a, "p_group_id"), _text(a, "p_token")),
     NACK: lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_delay"])),
     EXTEND: lambda a: (_text(a, "p_group_id"), _text(a, "p_token"), _micros(a["p_visibility"])),
+    RELEASE: lambda a: (_text(a, "p_group_id"),),
+    PURGE: lambda a: (_text(a, "p_group_id"), a["p_limit"]),
     QUEUE_STATUS: lambda a: (),
     GROUP_STATUS: lambda a: (a["p_limit"],),
     MESSAGE_STATUS: lambda a: (_text(a, "p_group_id"), a["p_limit"]),
@@ -190,6 +194,10 @@ def rows_of(operation: Operation, reply: Reply) -> Rows:
     """Return the rows of a reply. Texts are bytes in the reply."""
     if operation is CLAIM:
         return _claimed(reply)
+    if operation is RELEASE:
+        return [] if reply is None else [{"group_id": reply}]
+    if operation is PURGE:
+        return [{"seq": int(seq)} for seq in reply]
     if operation is QUEUE_STATUS:
         return [_row(operation, reply)]
     if operation in (GROUP_STATUS, MESSAGE_STATUS):

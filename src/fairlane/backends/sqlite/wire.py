@@ -11,11 +11,11 @@ from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.backends.shared.sqlite_statements import Statements, last_seq_damaged
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.errors import LOCKED, breaks_constraint, check_version, is_absent, is_busy, translate
-from fairlane.backends.stored import ACK, NACK, PUBLISH, REVISION, Call, Operation, Rows
+from fairlane.backends.stored import ACK, NACK, PUBLISH, RELEASE, REVISION, Call, Operation, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import QueueDamaged, SchemaNotReady
 
-_COUNTED = frozenset({ACK, NACK})
+_COUNTED = frozenset({ACK, NACK, RELEASE})
 """Operations without rows. The number of changed rows is their result, which costs less than RETURNING."""
 
 CHANGED: Rows = ({},)

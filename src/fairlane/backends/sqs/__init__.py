@@ -57,6 +57,7 @@ MANIFEST = Manifest(
         dedup_seconds=300,
         exact_counts=False,
         inspect_messages=False,
+        release=False,
         claim_wait=1.0,
         max_event_bytes=1024 * 1024,
         max_delay=MAX_VISIBILITY,

@@ -214,6 +214,14 @@ class SqsCore(Core[Request, Answer]):
                 raise LeaseLost(lease.group_id, lease.seq) from error
             raise
 
+    def release(self, group_id: str) -> Steps[bool]:
+        yield from ()
+        raise UnsupportedByBackend("sqs", "ending the lease of another worker", "wait for the end of its visibility")
+
+    def purge(self, group_id: str) -> Steps[int]:
+        yield from ()
+        raise UnsupportedByBackend("sqs", "purging a group", "claim and ack its messages, or purge the queue")
+
     def queue_status(self) -> Steps[QueueStatus]:
         answer = yield from self._send(self._request("get_queue_attributes", {"AttributeNames": list(_COUNTS)}))
         waiting, hidden, delayed = (int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)

@@ -1,0 +1,42 @@
+"""Add what operators and workers need every day: release and purge."""
+
+from fairlane.migrate.revisions import Files, apply
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+SERVES = "0001"
+FILES = {
+    "postgres": Files(
+        up=(
+            "procedures/postgres/revision.sql.j2",
+            "procedures/postgres/moment.sql.j2",
+            "procedures/postgres/check_sequence.sql.j2",
+            "procedures/postgres/sequence_lag.sql.j2",
+            "procedures/postgres/publish.sql.j2",
+            "procedures/postgres/drop_empty.sql.j2",
+            "procedures/postgres/reset_line.sql.j2",
+            "procedures/postgres/look_ahead.sql.j2",
+            "procedures/postgres/claim.sql.j2",
+            "procedures/postgres/ack.sql.j2",
+            "procedures/postgres/nack.sql.j2",
+            "procedures/postgres/extend.sql.j2",
+            "procedures/postgres/release.sql.j2",
+            "procedures/postgres/purge.sql.j2",
+            "schema/postgres/0002_daily_work.up.sql.j2",
+            "procedures/postgres/grants.sql.j2",
+        ),
+        down=("schema/postgres/0002_daily_work.down.sql.j2",),
+    ),
+    "redis": Files(up=("lua/library.lua.j2",), down=("lua/superseded/library.0001.lua.j2",)),
+}
+
+
+def upgrade() -> None:
+    apply(FILES, "up", revision=revision, serves=SERVES)
+
+
+def downgrade() -> None:
+    apply(FILES, "down", revision=revision, serves=SERVES)
