@@ -5,6 +5,7 @@ or workflow are handled in order, and different groups are handled in parallel.
 """
 
 from fairlane import migrate
+from fairlane.async_transport import AsyncTransport
 from fairlane.backends.libsql.transports import AsyncLibsqlTransport, LibsqlTransport
 from fairlane.backends.memory.store import MemoryStore
 from fairlane.backends.memory.transports import AsyncInMemoryTransport, InMemoryTransport
@@ -33,8 +34,8 @@ from fairlane.errors import (
     TransportClosed,
     UnsupportedByBackend,
 )
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus
-from fairlane.transport import AsyncTransport, Transport
+from fairlane.model import GroupStatus, Lease, Message, MessageStatus, QueueStatus
+from fairlane.transport import Transport
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ __all__ = [
     "LeaseLost",
     "LibsqlTransport",
     "MemoryStore",
+    "Message",
     "MessageStatus",
     "MissingExtra",
     "MongoTransport",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, overload
 
 from fairlane import migrate as migrations
+from fairlane.async_transport import AsyncTransport
 from fairlane.backends import manifest_of
 from fairlane.capabilities import Capabilities
 from fairlane.codec import Codec
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.environ import resolve_url
 from fairlane.model import T
-from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, Transport
 from fairlane.urls import scheme_of
 
 

@@ -26,6 +26,8 @@ ALWAYS = "always"
 MAX_ID_BYTES = 512
 MAX_DEDUP_LENGTH = 128
 MAX_LIMIT = 10_000
+MAX_BATCH = 1_000
+"""The largest number of messages in one request, and of leases that one claim returns."""
 MAX_SEQ = 2**128 - 1  # the sequence numbers of SQS have 128 bits
 MAX_TOKEN_LENGTH = 16_384
 
@@ -85,6 +87,11 @@ def check_priority(name: str, value: object) -> int:
 def check_limit(value: object) -> int:
     """Return the largest number of rows that an inspection returns, 1 to 10,000."""
     return _integer("limit", value, 1, MAX_LIMIT)
+
+
+def check_batch(value: object) -> int:
+    """Return the largest number of leases that a claim returns, 1 to 1,000."""
+    return _integer("limit", value, 1, MAX_BATCH)
 
 
 def check_visibility(value: object) -> float:

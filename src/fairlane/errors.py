@@ -7,6 +7,7 @@ errors that Fairlane does not know pass through unchanged. No text contains a pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fairlane.model import Lease
@@ -79,11 +80,18 @@ class EventTooLarge(EventEncodingError):
 
 
 class EventDecodingError(FairlaneError):
-    """The event of a claimed message cannot be decoded. The attribute `lease` holds; its `event` is the stored text."""
+    """The event of a claimed message cannot be decoded. The attribute `lease` holds; its `event` is the stored text.
 
-    def __init__(self, lease: Lease[Any]) -> None:
+    After `claim_many`, `others` has the leases whose events were decoded, and `undecoded` those whose events were not.
+    """
+
+    def __init__(
+        self, lease: Lease[Any], others: Sequence[Lease[Any]] = (), undecoded: Sequence[Lease[Any]] = ()
+    ) -> None:
         super().__init__(lease)
         self.lease = lease
+        self.others = tuple(others)
+        self.undecoded = tuple(undecoded) or (lease,)
 
     def __str__(self) -> str:
         return (

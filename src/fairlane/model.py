@@ -16,6 +16,16 @@ MessageState = Literal["in_flight", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
+class Message(Generic[T]):
+    """One message to publish with `publish_many`. The arguments are those of `publish`."""
+
+    group_id: str
+    event: T
+    priority: int = 0
+    dedup_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lease(Generic[T]):
     """One message that is leased to one worker.
 

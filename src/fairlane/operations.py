@@ -5,16 +5,17 @@ They check arguments and encode events before anything is sent. They ask once fo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Generic
 
 from fairlane import contract
-from fairlane.backends.base import Core
+from fairlane.backends.base import Core, Draft
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
-from fairlane.codec import Codec, encode_event, errors_of
-from fairlane.errors import BackendUnavailable, EventDecodingError
-from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, T, new_lease
+from fairlane.codec import MAX_EVENT_BYTES, Codec, encode_event, errors_of
+from fairlane.errors import BackendUnavailable, EventDecodingError, FairlaneError, LeaseLost
+from fairlane.model import GroupStatus, Lease, Message, MessageStatus, QueueStatus, T, new_lease
 from fairlane.program import AnswerT, Program, RequestT, ResultT
 
 
@@ -104,6 +105,91 @@ class Operations(Generic[RequestT, AnswerT, T]):
         expires_at = yield from self._when_ready(self.core.extend(lease, visibility))
         return replace(lease, expires_at=expires_at)
 
+    def publish_many(self, messages: Iterable[Message[T]]) -> Program[RequestT, AnswerT, list[int]]:
+        return self._when_ready(self._publish_many([self._draft(message) for message in messages]))
+
+    def _draft(self, message: Message[T]) -> Draft:
+        if not isinstance(message, Message):  # possible without a type checker
+            raise TypeError(f"messages must be objects of fairlane.Message, not {type(message).__name__}")
+        priority = contract.check_priority("priority", message.priority)
+        group_id, dedup_id = contract.check_id("group_id", message.group_id), contract.check_dedup_id(message.dedup_id)
+        if self._selective:
+            self.core.check_arguments("publish", {"priority": priority})
+        return group_id, encode_event(self.codec, message.event), priority, dedup_id
+
+    def _publish_many(self, drafts: list[Draft]) -> Program[RequestT, AnswerT, list[int]]:
+        seqs: list[int] = []
+        for batch in batches_of(drafts):
+            try:
+                seqs += yield from self.core.publish_many(batch)
+            except FairlaneError as error:
+                if seqs:
+                    error.add_note(f"The first {len(seqs):,} of {len(drafts):,} messages were published.")
+                raise
+        return seqs
+
+    def claim_many(
+        self, worker_id: str, visibility: float, limit: int, min_priority: int
+    ) -> Program[RequestT, AnswerT, list[Lease[T]]]:
+        worker_id = contract.check_id("worker_id", worker_id)
+        visibility = contract.check_visibility(visibility)
+        limit = contract.check_batch(limit)
+        min_priority = contract.check_priority("min_priority", min_priority)
+        if self._selective:
+            self.core.check_arguments("claim", {"min_priority": min_priority})
+        return self._when_ready(self._claim_many(worker_id, visibility, limit, min_priority))
+
+    def _claim_many(
+        self, worker_id: str, visibility: float, limit: int, min_priority: int
+    ) -> Program[RequestT, AnswerT, list[Lease[T]]]:
+        stored = yield from self.core.claim_many(worker_id, visibility, limit, min_priority)
+        leases, failed = [], []
+        for each in stored:
+            try:
+                leases.append(
+                    self._leased(
+                        each.group_id,
+                        each.event,
+                        each.seq,
+                        each.token,
+                        each.attempts,
+                        each.published_at,
+                        each.expires_at,
+                    )
+                )
+            except EventDecodingError as error:
+                failed.append(error)
+        if failed:
+            undecoded = [error.lease for error in failed]
+            raise EventDecodingError(undecoded[0], leases, undecoded) from failed[0].__cause__
+        return leases
+
+    def ack_many(self, leases: Iterable[Lease[T]]) -> Program[RequestT, AnswerT, list[Lease[T]]]:
+        held: list[Lease[T]] = []
+        lost: list[Lease[T]] = []
+        for lease in leases:
+            try:
+                held.append(contract.check_lease(lease))
+            except LeaseLost:
+                lost.append(lease)
+        return self._when_ready(self._ack_many(held, lost))
+
+    def _ack_many(self, held: list[Lease[T]], lost: list[Lease[T]]) -> Program[RequestT, AnswerT, list[Lease[T]]]:
+        for start in range(0, len(held), contract.MAX_BATCH):
+            lost += yield from self.core.ack_many(held[start : start + contract.MAX_BATCH])
+        return lost
+
+    def ack_and_claim(
+        self, lease: Lease[T], worker_id: str, visibility: float, min_priority: int
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        lease = contract.check_lease(lease)
+        worker_id = contract.check_id("worker_id", worker_id)
+        visibility = contract.check_visibility(visibility)
+        min_priority = contract.check_priority("min_priority", min_priority)
+        if self._selective:
+            self.core.check_arguments("claim", {"min_priority": min_priority})
+        return self._when_ready(self.core.ack_and_claim(lease, worker_id, visibility, min_priority, self._leased))
+
     def release(self, group_id: str) -> Program[RequestT, AnswerT, bool]:
         return self._when_ready(self.core.release(contract.check_id("group_id", group_id)))
 
@@ -128,3 +214,18 @@ class Operations(Generic[RequestT, AnswerT, T]):
             return replace(row, event=self.codec.decode(row.event))
         except self._decoding_errors:
             return row  # an inspection shows the stored text of a damaged message
+
+
+def batches_of(drafts: list[Draft]) -> Iterator[list[Draft]]:
+    """Yield messages in their order, for one request each: at most 1,000, and as much text as one event may have."""
+    batch: list[Draft] = []
+    size = 0
+    for draft in drafts:
+        length = len(draft[1])
+        if batch and (len(batch) == contract.MAX_BATCH or size + length > MAX_EVENT_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(draft)
+        size += length
+    if batch:
+        yield batch

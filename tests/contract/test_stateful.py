@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fairlane import Lease, LeaseLost
+from fairlane import Lease, LeaseLost, Message
 from tests.harness import LONG, Queues
 from tests.harness.model import SECOND, Model
 
@@ -92,6 +92,23 @@ class Machine(RuleBasedStateMachine):
         assert self.model.publish(seq, group, event, priority, dedup_id) == seq
         assert seq > newest or dedup_id is not None
 
+    @rule(
+        messages=st.lists(st.tuples(groups, events, priorities, st.sampled_from([None, None, *DEDUP_IDS])), max_size=5)
+    )
+    def publish_many(self, messages: list[tuple[str, Any, int, str | None]]) -> None:
+        chosen = [
+            Message(
+                group,
+                event,
+                priority if self.caps.priorities else 0,
+                dedup_id if self.caps.dedup_seconds is None else None,
+            )
+            for group, event, priority, dedup_id in messages
+        ]
+        seqs = self.wait(self.queue.publish_many(chosen))
+        assert len(seqs) == len(chosen)
+        self.model.publish_many(seqs, chosen)
+
     # Claiming
 
     @rule(floor=priorities)
@@ -112,13 +129,29 @@ class Machine(RuleBasedStateMachine):
             return None
         assert lease.group_id in line
         assert lease.group_id == line[0] or not self.caps.fairness, f"got {lease.group_id}, the line is {line}"
+        self._leased(lease)
+        return lease
+
+    def _leased(self, lease: Lease) -> None:
         assert lease.token not in {old.token for old in self.leases}
         message = self.model.claim(lease.group_id, lease.token, HELD)
         assert (lease.seq, lease.event) == (message.seq, message.event)
         assert type(lease.event) is type(message.event)
         assert lease.attempts == self.model.groups[lease.group_id].attempts
         self.leases.append(lease)
-        return lease
+
+    @rule(limit=st.integers(1, 5), floor=st.sampled_from([0, 0, 0, 2, 4]))
+    def claim_many(self, limit: int, floor: int) -> None:
+        if not self.caps.priorities:
+            floor = 0
+        line = self.model.line(floor)
+        leases = self.wait(self.queue.claim_many("worker", LONG, limit, floor))
+        found = [lease.group_id for lease in leases]
+        assert found == line[:limit] or (
+            not self.caps.fairness and len(found) == min(limit, len(line)) and set(found) <= set(line)
+        ), f"got {found}, the line is {line}"
+        for lease in leases:
+            self._leased(lease)
 
     @rule(count=st.integers(1, 3), floor=st.sampled_from([0, 0, 0, 2, 4]))
     def claim_and_abandon(self, count: int, floor: int) -> None:
@@ -151,6 +184,38 @@ class Machine(RuleBasedStateMachine):
         lease = self.some_lease(number)
         if self._try(lease, lambda: self.queue.ack(lease)):
             self.model.ack(lease.group_id)
+
+    @precondition(lambda self: self.leases and self.caps.extend_after_expiry)
+    @rule(numbers=st.lists(which, max_size=4))
+    def ack_many(self, numbers: list[int]) -> None:
+        chosen = [self.some_lease(number) for number in numbers]
+        lost = []
+        for lease in chosen:
+            if self.model.holds(lease.group_id, lease.token):
+                self.model.ack(lease.group_id)
+            else:
+                lost.append(lease)
+        found = self.wait(self.queue.ack_many(chosen))
+        assert sorted(lease.token for lease in found) == sorted(lease.token for lease in lost)
+
+    @precondition(lambda self: self.leases)
+    @rule(number=which, floor=st.sampled_from([0, 0, 0, 2, 4]))
+    def ack_and_claim(self, number: int, floor: int) -> None:
+        if not self.caps.priorities:
+            floor = 0
+        lease = self.some_lease(number)
+        found: list[Lease | None] = []
+
+        async def call() -> None:
+            found.append(await self.queue.ack_and_claim(lease, "worker", LONG, floor))
+
+        if self._try(lease, call):
+            self.model.ack(lease.group_id)
+            line = self.model.line(floor)
+            assert (found[0] is None) == (not line), f"got {found}, the line is {line}"
+            if found[0] is not None:
+                assert found[0].group_id == line[0] or (not self.caps.fairness and found[0].group_id in line)
+                self._leased(found[0])
 
     @precondition(lambda self: self.leases)
     @rule(number=which)

@@ -7,6 +7,7 @@ test waits for them (`expire`). Then the speed of the machine never decides what
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,13 @@ class Model:
             self.groups[group_id] = Group(priority, place)
         self.groups[group_id].messages.append(Message(seq, event, dedup_id))
         return seq
+
+    def publish_many(self, seqs: list[int], messages: Sequence[Any]) -> None:
+        """Publish messages. Their numbers grow in each group; a backend may number the groups in any order."""
+        expected: list[int] = []
+        for seq, message in sorted(zip(seqs, messages, strict=True), key=lambda each: each[0]):
+            expected.append(self.publish(seq, message.group_id, message.event, message.priority, message.dedup_id))
+        assert expected == sorted(seqs)
 
     def claim(self, group_id: str, token: str, visibility: int) -> Message:
         """Lease a group of the line. Return the message that the caller must have got."""

@@ -17,7 +17,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
 import fairlane
-from fairlane import GroupStatus, Lease, MessageStatus, QueueStatus
+from fairlane import GroupStatus, Lease, Message, MessageStatus, QueueStatus
 from fairlane.backends import MANIFESTS
 from fairlane.backends.stored import ACK, CLAIM, NACK, PUBLISH, Call, Rows, as_text
 from tests.harness.kits.base import Kit
@@ -76,6 +76,18 @@ class Queue:
 
     async def extend(self, *args: Any, **kwargs: Any) -> Lease:
         return cast(Lease, await self.call(self.transport.extend, *args, **kwargs))
+
+    async def publish_many(self, messages: Iterable[Message[Any]]) -> list[int]:
+        return cast(list[int], await self.call(self.transport.publish_many, messages))
+
+    async def claim_many(self, *args: Any, **kwargs: Any) -> list[Lease]:
+        return cast(list[Lease], await self.call(self.transport.claim_many, *args, **kwargs))
+
+    async def ack_many(self, leases: Iterable[Lease]) -> list[Lease]:
+        return cast(list[Lease], await self.call(self.transport.ack_many, leases))
+
+    async def ack_and_claim(self, *args: Any, **kwargs: Any) -> Lease | None:
+        return cast(Lease | None, await self.call(self.transport.ack_and_claim, *args, **kwargs))
 
     async def release(self, group_id: str) -> bool:
         return cast(bool, await self.call(self.transport.release, group_id))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from fairlane.contract import CLIENT_REVISION
-from fairlane.errors import SchemaNotReady
+from fairlane.errors import LeaseLost, SchemaNotReady
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, T
 from fairlane.program import AnswerT, Program, RequestT
 
@@ -99,6 +99,10 @@ Leased: TypeAlias = Callable[[str, str, int, str, int, datetime, datetime], Leas
 """Makes a lease of its fields, with the stored text in place of the event. `Lease` itself leaves it so."""
 
 
+Draft: TypeAlias = tuple[str, str, int, str | None]
+"""A message to publish: group id, event as JSON text, priority, dedup id."""
+
+
 class Core(ABC, Generic[RequestT, AnswerT]):
     """The operations of a backend as programs. Arguments are checked already, and events are JSON text here."""
 
@@ -139,6 +143,42 @@ class Core(ABC, Generic[RequestT, AnswerT]):
     @abstractmethod
     def extend(self, lease: Lease[Any], visibility: float) -> Program[RequestT, AnswerT, datetime]:
         """Return the new end of the lease or raise `LeaseLost`."""
+
+    def publish_many(self, drafts: Sequence[Draft]) -> Program[RequestT, AnswerT, list[int]]:
+        """Append at most `MAX_BATCH` messages in their order, and return their seqs."""
+        seqs = []
+        for draft in drafts:
+            seqs.append((yield from self.publish(*draft)))
+        return seqs
+
+    def claim_many(
+        self, worker_id: str, visibility: float, limit: int, min_priority: int
+    ) -> Program[RequestT, AnswerT, list[Lease[Any]]]:
+        """Lease messages of different groups, and return the leases with the stored texts as events."""
+        leases: list[Lease[Any]] = []
+        while len(leases) < limit:
+            lease: Lease[Any] | None = yield from self.claim(worker_id, visibility, min_priority, Lease)
+            if lease is None:
+                break
+            leases.append(lease)
+        return leases
+
+    def ack_many(self, leases: Sequence[Lease[Any]]) -> Program[RequestT, AnswerT, list[Lease[Any]]]:
+        """Finish at most `MAX_BATCH` messages, and return the leases that no longer hold."""
+        lost = []
+        for lease in leases:
+            try:
+                yield from self.ack(lease)
+            except LeaseLost:
+                lost.append(lease)
+        return lost
+
+    def ack_and_claim(
+        self, lease: Lease[Any], worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        """Finish a message or raise `LeaseLost`, and lease the next one."""
+        yield from self.ack(lease)
+        return (yield from self.claim(worker_id, visibility, min_priority, leased))
 
     @abstractmethod
     def release(self, group_id: str) -> Program[RequestT, AnswerT, bool]:

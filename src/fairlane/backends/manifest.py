@@ -16,7 +16,8 @@ from fairlane.capabilities import Capabilities
 from fairlane.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from fairlane.transport import AsyncTransport, Transport
+    from fairlane.async_transport import AsyncTransport
+    from fairlane.transport import Transport
 
 TransportClasses: TypeAlias = "tuple[type[Transport[Any]], type[AsyncTransport[Any]]]"
 

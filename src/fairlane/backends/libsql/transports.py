@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from fairlane.async_transport import AsyncTransport
 from fairlane.backends.libsql import MANIFEST
 from fairlane.backends.libsql.options import LibsqlOptions
 from fairlane.backends.shared.http import RETRY_SECONDS, TIMEOUT
 from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, Transport
 
 if TYPE_CHECKING:
     from fairlane.backends.libsql.given import Client, ClientSync

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing_extensions import Unpack
 
 from fairlane import contract
+from fairlane.async_transport import AsyncTransport
 from fairlane.backends.memory import MANIFEST
 from fairlane.backends.memory.options import MemoryOptions
 from fairlane.backends.memory.store import MemoryStore
 from fairlane.codec import Codec, EventT
 from fairlane.model import T
-from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, Transport
 
 
 class InMemoryTransport(Transport[T]):

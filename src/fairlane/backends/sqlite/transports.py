@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from fairlane.async_transport import AsyncTransport
 from fairlane.backends.sqlite import MANIFEST
 from fairlane.backends.sqlite.options import SqliteOptions
 from fairlane.codec import Codec, EventT
 from fairlane.contract import DEFAULT_QUEUE
 from fairlane.model import T
-from fairlane.transport import STARTUP_TIMEOUT, AsyncTransport, Transport
+from fairlane.transport import STARTUP_TIMEOUT, Transport
 
 if TYPE_CHECKING:
     import sqlite3
