@@ -52,6 +52,7 @@ class Limits:
     max_id_bytes: int = contract.MAX_ID_BYTES
     max_dedup_length: int = contract.MAX_DEDUP_LENGTH
     max_limit: int = contract.MAX_LIMIT
+    max_batch: int = contract.MAX_BATCH
 
 
 @cache

@@ -196,6 +196,46 @@ class TestClaimMany:
         assert await picky.claim("w", LONG) is None
 
 
+@pytest.mark.promise(1, 2, 7)
+async def test_batches_and_single_calls_race_on_groups_that_run_empty(queue: Queue) -> None:
+    """Guards against a message that is published while its group is dropped, and against one that two calls finish."""
+    rounds = 40 if queue.caps.tested_messages >= 10_000 else 6
+    groups = ["a", "b", "c"]
+    published = dict.fromkeys(groups, 0)
+    handled: list[tuple[str, Any]] = []
+    done = False
+
+    async def publish() -> None:
+        nonlocal done
+        for number in range(rounds):
+            batch = []
+            for group in groups[number % 2 :]:
+                batch.append(Message(group, published[group]))
+                published[group] += 1
+            await queue.publish_many(batch)
+        done = True
+
+    async def work(number: int) -> None:
+        while True:
+            over = done
+            leases = await queue.claim_many(f"w{number}", LONG, 1 + number)
+            handled.extend((lease.group_id, lease.event) for lease in leases)
+            if number % 2 and leases:
+                *leases, last = leases
+                while (following := await queue.ack_and_claim(last, f"w{number}", LONG)) is not None:
+                    handled.append((following.group_id, following.event))
+                    last = following
+            assert await queue.ack_many(leases) == []
+            if over and not leases:
+                return
+
+    await asyncio.gather(publish(), *(work(number) for number in range(3)))
+    handled += await queue.drain()
+    assert len(handled) == sum(published.values())
+    assert in_order(handled)
+    assert await queue.leftovers() == {}
+
+
 @pytest.mark.promise(1, 3)
 class TestAckMany:
     async def test_lost_leases_come_back_and_the_others_are_done(self, queue: Queue) -> None:

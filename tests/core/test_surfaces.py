@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import fairlane
-from fairlane import transport
+from fairlane import async_transport, transport
 from fairlane.backends import MANIFESTS
 from fairlane.capabilities import PROMISES
 
 PAIRS = [
-    (transport.Transport, transport.AsyncTransport),
-    (transport.Inspector, transport.AsyncInspector),
+    (transport.Transport, async_transport.AsyncTransport),
+    (transport.Inspector, async_transport.AsyncInspector),
     *(manifest.transports() for manifest in MANIFESTS.values()),
 ]
 TWIN_NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
@@ -48,7 +48,7 @@ def test_twins_have_the_same_methods_and_signatures(sync: Any, asynchronous: Any
 
 def test_async_methods_are_coroutines_and_sync_ones_are_not() -> None:
     for name in ("publish", "claim", "ack", "nack", "extend", "close"):
-        assert inspect.iscoroutinefunction(getattr(transport.AsyncTransport, name))
+        assert inspect.iscoroutinefunction(getattr(async_transport.AsyncTransport, name))
         assert not inspect.iscoroutinefunction(getattr(transport.Transport, name))
 
 
@@ -78,7 +78,12 @@ def documented() -> Any:
         for member, function in vars(value).items() if inspect.isclass(value) else ():
             if inspect.isfunction(function) and not member.startswith("_"):
                 yield f"{name}.{member}", function
-    for kind in (transport.Transport, transport.AsyncTransport, transport.Inspector, transport.AsyncInspector):
+    for kind in (
+        transport.Transport,
+        async_transport.AsyncTransport,
+        transport.Inspector,
+        async_transport.AsyncInspector,
+    ):
         for member, function in vars(kind).items():
             if inspect.isfunction(function) and not member.startswith("_"):
                 yield f"{kind.__name__}.{member}", function

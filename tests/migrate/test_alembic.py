@@ -42,6 +42,8 @@ def test_up_current_down_stamp(database: Database) -> None:
     assert run(database, "current").ok().out == ""
     assert database.revision is None
     run(database, "upgrade", "+1").ok()
+    assert database.revision == "0001"
+    run(database, "upgrade", "+1").ok()
     assert works(database)
     run(database, "stamp", "base").ok()
     assert run(database, "current").ok().out == ""
@@ -49,6 +51,8 @@ def test_up_current_down_stamp(database: Database) -> None:
     run(database, "stamp", "head").ok()
     assert run(database, "current").ok().out == f"{CLIENT_REVISION} (head)\n"
     assert works(database)
+    run(database, "downgrade", "-1").ok()
+    assert database.revision == "0001"
     run(database, "downgrade", "-1").ok()
     assert database.revision is None
 

@@ -97,6 +97,15 @@ OPERATIONS = (
 )
 """The table of all stored operations. Executors, statements and tests use it instead of comparing names."""
 
+PUBLISH_MANY = Operation("publish_many", ("seq",), repeatable=False, waits_for_disk=True, adds=True, since="0002")
+CLAIM_MANY = Operation("claim_many", CLAIM.columns, since="0002")
+ACK_MANY = Operation("ack_many", ("lost",), repeatable=False, waits_for_disk=True, since="0002")
+ACK_AND_CLAIM = Operation(
+    "ack_and_claim", CLAIM.columns, fenced=True, repeatable=False, waits_for_disk=True, since="0002"
+)
+BATCHES = (PUBLISH_MANY, CLAIM_MANY, ACK_MANY, ACK_AND_CLAIM)
+"""The operations on many messages of backends that have stored procedures for them."""
+
 
 @dataclass(slots=True)  # not frozen: a frozen one takes four times as long to make, and each operation makes one
 class Call:

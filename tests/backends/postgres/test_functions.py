@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from fairlane.backends.postgres.core import statements
-from fairlane.backends.stored import ACK, NACK, OPERATIONS, Operation
+from fairlane.backends.stored import ACK, BATCHES, NACK, OPERATIONS, Operation
 from fairlane.templates import bundle_root
 from tests.backends.postgres.sessions import Lane
 
@@ -16,7 +16,11 @@ SHOWN = ("group_content", "groups_in_line", "queue_content", "peek")
 """Functions and views for operators."""
 
 WITHOUT_ERRORS = ("revision", "sequence_lag", "reset_line", "look_ahead", *SHOWN)
-FUNCTIONS = ("check_sequence", "publish", "drop_empty", "claim", "ack", "nack", "extend", *WITHOUT_ERRORS)
+FUNCTIONS = (
+    *("check_sequence", "publish", "drop_empty", "claim", "ack", "nack", "extend", "release", "purge"),
+    *("publish_many", "claim_many", "ack_many", "ack_and_claim"),
+    *WITHOUT_ERRORS,
+)
 VIEWS = ("queue_status", "group_status", "message_status")
 
 
@@ -50,7 +54,7 @@ def test_a_header_lists_the_arguments_in_order_then_what_is_returned_and_which_e
     ]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("operation", [*OPERATIONS, *BATCHES], ids=lambda operation: operation.name)
 def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_a_client_reads(
     operation: Operation,
 ) -> None:
@@ -62,7 +66,7 @@ def test_a_call_lists_the_arguments_that_it_sends_and_asks_for_the_columns_that_
     assert "returns" in header(f"calls/{operation.name}.sql.j2")
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("operation", [*OPERATIONS, *BATCHES], ids=lambda operation: operation.name)
 def test_a_call_answers_with_the_columns_that_a_client_reads(lane: Lane, operation: Operation) -> None:
     sent = re.sub(r"%\(\w+\)s", "null", statements(lane.queue)[operation])
     cursor = lane.watcher.connection.execute(f"select * from ({sent}) as answer limit 0")

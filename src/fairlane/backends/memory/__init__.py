@@ -35,5 +35,6 @@ MANIFEST = Manifest(
         reach="process",
         durability="none",
         clock="process",
+        atomic_batches=False,
     ),
 )

@@ -7,7 +7,7 @@ import re
 import psycopg
 import psycopg_pool
 
-from fairlane.backends.stored import PUBLISH, REVISION, Operation
+from fairlane.backends.stored import REVISION, Operation
 from fairlane.errors import (
     AuthenticationFailed,
     BackendFull,
@@ -165,7 +165,7 @@ def for_operation(error: psycopg.Error, operation: Operation, queue: str, host: 
         return AuthenticationFailed(
             "postgres", host, f"{_text(error)}: {command} gives a role the right to {operation.name}"
         )
-    if operation is not PUBLISH:
+    if not operation.adds:
         return None
     if error.sqlstate in {_MALFORMED_TEXT, "22P05", "54001"}:
         return EventEncodingError(f"PostgreSQL does not accept it as JSON: {_text(error)}")

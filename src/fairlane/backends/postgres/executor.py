@@ -37,10 +37,13 @@ from fairlane.backends.postgres.given import (
 from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.postgres.sessions import Opening
 from fairlane.backends.shared.options import read_options
-from fairlane.backends.stored import CLAIM, REVISION, Call, Rows
+from fairlane.backends.stored import BATCHES, CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, QueueDamaged, SchemaNotReady
 from fairlane.urls import host_of
+
+_UNDONE = frozenset({CLAIM, *BATCHES})
+"""Operations that are repeated after the server has rolled them back because of other transactions."""
 
 TRIES = 5
 """The number of tries for a claim that the server rolls back because of other transactions."""
@@ -65,7 +68,7 @@ class _Requests:
             return tries < TRIES and not self._joins
         if request.operation is REVISION:  # a queue that is just being removed looks like a damaged one
             return tries == 1 and not self._joins and error.sqlstate == NO_TABLE
-        return request.operation is CLAIM and tries < TRIES and not self._joins and error.sqlstate in UNDONE
+        return request.operation in _UNDONE and tries < TRIES and not self._joins and error.sqlstate in UNDONE
 
     def answer(self, error: psycopg.Error, request: Call, *, sent: bool = True) -> Rows:
         """Return the rows that an error means, or raise another error for it."""

@@ -56,7 +56,8 @@ class PostgresTarget(SqlTarget):
         """Return the grants for the chosen roles, or else the previous roles; see `roles.sql.j2`."""
         queue = self._choices.queue
         settings: dict[str, str | None] = {row[0]: row[1] for row in look(f"table {ident(queue)}.settings")}
-        revision = look(f"table {ident(queue)}.alembic_version")[0][0]
+        found = look(f"table {ident(queue)}.alembic_version")
+        revision = found[0][0] if found else ""  # after `stamp base` there is none
         there = {name for (name,) in look("select rolname from pg_catalog.pg_roles")}
         roles = {}
         for name, chosen in (("app_role", self._choices.app_role), ("reader_role", self._choices.reader_role)):
