@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import JsonCodec, Lease
+from fairlane import JsonCodec, Lease, Message
 from fairlane.backends import MANIFESTS
 from fairlane.backends.stored import CLAIM, Call, ProcedureCore
 from fairlane.contract import CLIENT_REVISION
@@ -16,7 +16,7 @@ from fairlane.operations import Operations
 STORED = [name for name in ("memory", "sqlite", "libsql", "rqlite", "postgres", "redis") if name in MANIFESTS]
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 LEASE = Lease("g", 1, 1, "00000000-0000-0000-0000-000000000001", 1, NOW, NOW)
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "revision": [{"revision": CLIENT_REVISION, "serves": CLIENT_REVISION}],
     "publish": [{"seq": 1}],
     "claim": [dict(zip(CLAIM.columns, ("g", 1, "1", LEASE.token, 1, 0, 0), strict=True))],
@@ -56,6 +56,28 @@ def test_an_operation_is_exactly_one_call(name: str, operation: Any) -> None:
     assert len(asked) == 1
     assert isinstance(asked[0], Call)
     assert asked[0].operation.name == operation
+
+
+BATCHED = [name for name in ("sqlite", "libsql", "rqlite") if name in MANIFESTS]
+BATCHES = {
+    "publish_many": lambda operations: operations.publish_many([Message("g", 1), Message("h", 2)]),
+    "claim_many": lambda operations: operations.claim_many("w", 30, 2, 0),
+    "ack_many": lambda operations: operations.ack_many([LEASE, LEASE]),
+    "ack_and_claim": lambda operations: operations.ack_and_claim(LEASE, "w", 30, 0),
+}
+ROWS = {"publish_many": "publish", "claim_many": "claim", "ack_many": "ack"}
+ANSWERS |= {name: [{"rows": ANSWERS[single]}] * 2 for name, single in ROWS.items()}
+ANSWERS["ack_and_claim"] = [{"rows": ANSWERS["ack"]}, {"rows": ANSWERS["claim"]}]
+
+
+@pytest.mark.parametrize("name", BATCHED)
+@pytest.mark.parametrize("operation", BATCHES)
+def test_many_messages_are_exactly_one_call(name: str, operation: Any) -> None:
+    operations = Operations(MANIFESTS[name].loaded().core("some_queue"), JsonCodec())
+    operations._ready = True
+    asked = requests_of(BATCHES[operation](operations))
+    assert [request.operation.name for request in asked] == [operation]
+    assert len(asked[0].arguments["calls"]) == 2
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -168,14 +168,14 @@ class ProcedureCore(Core[Call, Rows]):
         return revision_in(rows[0])
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Call, Rows, int]:
-        arguments = {
-            "p_group_id": group_id,
-            "p_event": payload,
-            "p_priority": priority,
-            "p_dedup_id": dedup_id,
-        }
-        rows = yield from self.call(PUBLISH, arguments)
+        rows = yield from self.call(PUBLISH, self.publish_arguments(group_id, payload, priority, dedup_id))
         return int(rows[0]["seq"])
+
+    def publish_arguments(
+        self, group_id: str, payload: str, priority: int, dedup_id: str | None
+    ) -> dict[str, str | int | None]:
+        """Return the arguments of a new publish."""
+        return {"p_group_id": group_id, "p_event": payload, "p_priority": priority, "p_dedup_id": dedup_id}
 
     def claim(
         self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]

@@ -366,6 +366,11 @@ async def test_a_client_of_the_application_is_used_and_left_open(queue: Queue, s
         kind = fairlane.AsyncLibsqlTransport
     transport = kind(client, queue=queue.name)
     assert (await cycle(transport, twin)).event == 1
+    await call(twin, transport.publish_many, [fairlane.Message("g", 2), fairlane.Message("g", 3)])
+    (lease,) = await call(twin, transport.claim_many, "w", LONG, 2)
+    lease = await call(twin, transport.ack_and_claim, lease, "w", LONG)
+    assert lease.event == 3
+    assert await call(twin, transport.ack_many, [lease, lease]) == [lease]
     await call(twin, transport.close)
     with pytest.raises(TransportClosed):
         await cycle(transport, twin)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlane import Message
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
 from tests.backends.libsql.relay import Relay
 from tests.harness import LONG, Queue
@@ -31,6 +32,14 @@ async def test_a_cycle_of_claim_and_ack_is_two_requests(queue: Queue, relay: Rel
     for _ in range(5):
         await queue.ack(await queue.get())
     assert len(relay.seen) == 10
+
+
+async def test_many_messages_are_one_request(queue: Queue, relay: Relay) -> None:
+    await queue.publish_many([Message(f"g{number}", number) for number in range(40)])
+    one, *others = await queue.claim_many("w", LONG, 30)
+    assert await queue.ack_many(others) == []
+    assert await queue.ack_and_claim(one, "w", LONG)
+    assert [len(request.statements) for request in relay.seen] == [40, 30, 29, 2]
 
 
 async def test_writes_go_through_one_stream_that_is_kept(queue: Queue, relay: Relay) -> None:

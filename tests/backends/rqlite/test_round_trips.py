@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane import Message
 from fairlane.contract import MAX_DELAY, MAX_VISIBILITY
 from tests.backends.rqlite.conftest import posts
 from tests.harness import LONG, Queue
@@ -34,6 +35,15 @@ async def test_every_operation_is_one_post(queue: Queue, cluster: Cluster) -> No
     await queue.groups()
     await queue.messages("g")
     assert posts(cluster) == [(0, "/db/query")] * 3
+
+
+async def test_many_messages_are_one_post_with_one_clock(queue: Queue, cluster: Cluster) -> None:
+    await queue.publish_many([Message(f"g{number}", number) for number in range(40)])
+    one, *others = await queue.claim_many("w", LONG, 30)
+    assert await queue.ack_many(others) == []
+    assert await queue.ack_and_claim(one, "w", LONG)
+    assert posts(cluster) == [(0, "/db/execute")] * 4
+    assert [len(seen.statements) for seen in cluster.seen] == [41, 31, 30, 3]
 
 
 async def test_followers_are_told_to_redirect_and_inspection_reads_what_is_committed(

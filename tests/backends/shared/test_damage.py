@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane import QueueDamaged, migrate
+from fairlane import Message, QueueDamaged, migrate
 from tests.backends.shared.breakable import servers
 from tests.harness import Queue
 from tests.harness.kits.libsql import LibsqlKit
@@ -37,6 +37,17 @@ async def test_a_head_without_its_message_stops_no_other_group(queue: Queue, hea
 
 
 @servers()
+async def test_a_damaged_group_hides_no_other_lease_of_a_batch(queue: Queue) -> None:
+    for group in ("a", "damaged", "b"):
+        await queue.publish(group, group)
+    await by_hand(queue, "update q_groups set head_seq = 99 where group_id = 'damaged'")
+    leases = await queue.claim_many("w", 30, 10)
+    assert [lease.group_id for lease in leases] == ["a", "b"]
+    assert {group.group_id: group.state for group in await queue.groups()}["damaged"] == "parked"
+    assert await queue.ack_many(leases) == []
+
+
+@servers()
 async def test_messages_whose_group_was_deleted_keep_their_order(queue: Queue) -> None:
     for number in range(3):
         await queue.publish("g", number)
@@ -59,6 +70,8 @@ async def test_a_publish_without_a_next_seq_names_the_setting(queue: Queue, dama
     await by_hand(queue, damage)
     with pytest.raises(QueueDamaged, match="last_seq"):
         await queue.publish("g", 1)
+    with pytest.raises(QueueDamaged, match="last_seq"):
+        await queue.publish_many([Message("g", 1), Message("h", 1)])
     await repaired(queue)
     assert await queue.publish("g", 1) > seq
     assert await queue.drain() == [("g", 0), ("g", 1)]

@@ -10,14 +10,25 @@ from fairlane.backends.stored import as_text
 from fairlane.templates import render, split_sqlite, statement
 
 DIALECTS = ("sqlite", "libsql", "rqlite")
-OPERATIONS = ("publish", "claim", "ack", "nack", "extend", "revision", "queue_status", "group_status", "message_status")
+OPERATIONS = (
+    "publish",
+    "claim",
+    "claim_next",
+    "ack",
+    "nack",
+    "extend",
+    "revision",
+    "queue_status",
+    "group_status",
+    "message_status",
+)
 UP = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
 TICK = {"sqlite": 1000, "libsql": 1000, "rqlite": 86400}
 NOON = 1_800_000_000_000_000 // 86_400_000 * 86_400_000  # a tick begins here in every dialect
 
 
 def text_of(operation: str, dialect: str, *, queue: str = "q", floor: int = 0) -> str:
-    extra = {"floor": floor} if operation == "claim" else {}
+    extra = {"floor": floor} if operation in ("claim", "claim_next") else {}
     return statement(f"procedures/sqlite/{operation}.sql.j2", queue=queue, dialect=dialect, **extra)
 
 

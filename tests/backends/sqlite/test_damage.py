@@ -71,6 +71,30 @@ def test_a_head_without_its_message_stops_no_other_group(path: Path, queue: Any,
     assert queue.inspect.queue().groups == 0
 
 
+def test_a_damaged_group_hides_no_other_lease_of_a_batch(path: Path, queue: Any) -> None:
+    for group in ("a", "damaged", "b"):
+        queue.publish(group, group)
+    by_hand(path, f"update {QUEUE}_groups set head_seq = 99 where group_id = 'damaged'")
+    leases = queue.claim_many("w", 30, 10)
+    assert [lease.group_id for lease in leases] == ["a", "b"]
+    assert {group.group_id: group.state for group in queue.inspect.groups()}["damaged"] == "parked"
+    assert queue.ack_many(leases) == []
+
+
+@pytest.mark.parametrize("call", ["claim_many", "ack_and_claim"])
+def test_a_damaged_group_that_is_alone_is_named(path: Path, queue: Any, call: str) -> None:
+    queue.publish("whole", 1)
+    lease = queue.claim("w", 30)
+    queue.publish("damaged", 1)
+    by_hand(path, f"update {QUEUE}_groups set head_seq = 99 where group_id = 'damaged'")
+    with pytest.raises(QueueDamaged, match=r"group 'damaged' begins with message 99, which is not there") as raised:
+        queue.claim_many("w", 30, 10) if call == "claim_many" else queue.ack_and_claim(lease, "w", 30)
+    assert getattr(raised.value, "__notes__", []) == (
+        [] if call == "claim_many" else ["The message 1 of group 'whole' was acked."]
+    )
+    assert {group.group_id: group.state for group in queue.inspect.groups()}["damaged"] == "parked"
+
+
 def test_messages_whose_group_was_deleted_keep_their_order(path: Path, queue: Any) -> None:
     """Guards against a publish that makes the group again with its own message as head: the newest would come first."""
     for number in range(3):

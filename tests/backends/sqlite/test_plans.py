@@ -43,7 +43,7 @@ def test_a_claim_finds_its_group_in_the_index_of_its_floor(filled: Any, floor: A
     assert set(re.findall(r"q_groups_floor_\d", "\n".join(steps))) <= {f"q_groups_floor_{floor}", "q_groups_floor_0"}
 
 
-@pytest.mark.parametrize("operation", ["publish", "claim", "ack", "nack", "extend"])
+@pytest.mark.parametrize("operation", ["publish", "claim", "claim_next", "ack", "nack", "extend"])
 def test_an_operation_scans_no_table(filled: Any, operation: Any) -> None:
     for floor in range(5):
         for step in plan(filled, operation, floor):

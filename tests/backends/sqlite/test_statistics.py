@@ -71,7 +71,7 @@ def statements(db: Database) -> Iterator[tuple[str, str]]:
     """All statements of the procedures and triggers: the name of the procedure or trigger, and the text."""
     more = ("aside", "faults", *(() if db.dialect == "sqlite" else ("finished",)))
     for operation in (*OPERATIONS, *more, *(("clock",) if db.dialect == "rqlite" else ())):
-        for floor in range(5) if operation == "claim" else (0,):
+        for floor in range(5) if operation in ("claim", "claim_next") else (0,):
             yield operation, text_of(operation, db.dialect, floor=floor)
     for name, text in db.rows("select name, sql from sqlite_master where type = 'trigger'"):
         head, _, body = text.partition("\nbegin\n")

@@ -12,18 +12,20 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Self
 
+from libsql_client import ResultSet
+
 from fairlane.backends.libsql.address import Address, locate
 from fairlane.backends.libsql.connections import Client, LoopThread
 from fairlane.backends.libsql.errors import Errors
 from fairlane.backends.libsql.given import HOST, GivenClient, GivenClientSync
 from fairlane.backends.libsql.options import OPTIONS
-from fairlane.backends.libsql.wire import Wire, rows_of
+from fairlane.backends.libsql.wire import Wire, answer_to, rows_of
 from fairlane.backends.shared import forks
 from fairlane.backends.shared.http import Clock
 from fairlane.backends.shared.loops import PerLoop
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.sent_twice import Batch
-from fairlane.backends.stored import PUBLISH, Call, Rows
+from fairlane.backends.stored import Call, Rows
 from fairlane.errors import TransportClosed
 from fairlane.program import RequestT, ResultT
 
@@ -72,18 +74,18 @@ class AsyncLibsqlExecutor(forks.ForkAware):
 
     async def execute(self, call: Call) -> Rows:
         """Send one operation, and return its rows."""
-        rows = await self._send(call, writes=not call.operation.looks, publishes=call.operation is PUBLISH)
-        return rows[0]
+        operation = call.operation
+        return answer_to(call, await self._send(call, writes=not operation.looks, publishes=operation.adds))
 
     async def together(self, batch: Batch) -> list[Rows]:
         """Carry out several statements in one request, and return the rows of each."""
-        return await self._send(batch, writes=not batch.reads)
+        return rows_of(await self._send(batch, writes=not batch.reads))
 
-    async def _send(self, request: Call | Batch, *, writes: bool, publishes: bool = False) -> list[Rows]:
+    async def _send(self, request: Call | Batch, *, writes: bool, publishes: bool = False) -> list[ResultSet]:
         parts, seconds = self._wire.parts(request), self._clock.seconds_for(request)
         try:
             client = await self._client()
-            return rows_of(await client.run(parts, writes=writes, seconds=seconds))
+            return await client.run(parts, writes=writes, seconds=seconds)
         except Exception as error:
             failure = self._errors.translate(error, publishes=publishes)
             if failure is None:
@@ -150,9 +152,9 @@ class LibsqlExecutor(forks.ForkAware):
     def _through(self, client: GivenClientSync, call: Call) -> Rows:
         parts, seconds = self._wire.parts(call), self._clock.seconds_for(call)
         try:
-            return rows_of(client.run(parts, seconds=seconds))[0]
+            return answer_to(call, client.run(parts, seconds=seconds))
         except Exception as error:
-            failure = self._errors.translate(error, publishes=call.operation is PUBLISH)
+            failure = self._errors.translate(error, publishes=call.operation.adds)
             if failure is None:
                 raise
         raise failure

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from libsql_client import ResultSet
 
+from fairlane.backends.shared.family_batches import BATCHES, answer_of
 from fairlane.backends.shared.sent_twice import Batch
 from fairlane.backends.shared.sqlite_statements import Statements
 from fairlane.backends.stored import Call, Rows
@@ -29,6 +30,8 @@ class Wire:
         """Return the statements of a request with their arguments: one for `execute`, several for `batch`."""
         if isinstance(request, Batch):
             return [(text, dict(arguments)) for text, arguments in request.statements]
+        if request.operation in BATCHES:
+            return [self._part(call) for call in request.arguments["calls"]]
         return [self._part(request)]
 
     def _part(self, call: Call) -> Part:
@@ -48,3 +51,9 @@ class Wire:
 def rows_of(results: Sequence[ResultSet]) -> list[Rows]:
     """Return the rows of each statement."""
     return [[row.asdict() for row in result.rows] for result in results]
+
+
+def answer_to(call: Call, results: Sequence[ResultSet]) -> Rows:
+    """Return the rows of an operation, or the answer of a batch."""
+    rows = rows_of(results)
+    return answer_of(rows) if call.operation in BATCHES else rows[0]

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from fairlane.backends.rqlite.address import Address, Nodes, leader_in
 from fairlane.backends.rqlite.errors import RqliteError, sql_error
+from fairlane.backends.shared.family_batches import BATCHES, CLAIM_NEXT, answer_of
 from fairlane.backends.shared.http import PAUSES, excerpt, innermost
 from fairlane.backends.shared.retry import Refused, Unanswered
 from fairlane.backends.shared.sent_twice import EXISTS, Batch, Statement
@@ -31,6 +32,7 @@ _CLOCK = Call(Operation("clock", ()), {})
 """Writes the time into a setting, for the operation that follows it in the same request."""
 
 _EXISTS = Call(EXISTS, {})
+_CLAIMS = frozenset({CLAIM, CLAIM_NEXT})
 _REPLACED = "\ufffd"
 _SIZES = {"group_id": "group_bytes", "event": "event_bytes"}
 """Columns of a claim that hold text, and those that say how many bytes it has where it is stored."""
@@ -85,6 +87,10 @@ class Wire:
         return Post(path, text.encode("utf-8", "replace"), self._headers)
 
     def _of_call(self, call: Call) -> tuple[Statement, ...]:
+        """Return the statements of a request. Writes need the clock; a batch has one clock for all its calls."""
+        if call.operation in BATCHES:
+            calls = [(self._statements[each], each.arguments) for each in call.arguments["calls"]]
+            return (*calls,) if call.operation.looks else ((self._statements[_CLOCK], {}), *calls)
         statement = (self._statements[call], call.arguments)
         if call.operation is REVISION:
             return (self._statements[_EXISTS], {}), statement
@@ -116,12 +122,32 @@ class Wire:
         results = self._results(answer)
         if call.operation is REVISION and not self._rows(results[0])[0]["found"]:
             return []
-        rows = self._rows(results[-1])
-        if "columns" not in results[-1]:
+        if call.operation in BATCHES:
+            return self._rows_of_batch(call, results, answer.node)
+        return self._rows_of_call(call, results[-1], answer.node)
+
+    def _rows_of_batch(self, batch: Call, results: list[Result], node: str) -> Rows:
+        """Return the answer of a batch.
+
+        Up to rqlite 9.4, the failure of a statement with RETURNING does not end the transaction. So there a batch that
+        fails in the middle, since the disk is full, may be carried out in part.
+        """
+        for result in results:
+            self._rows(result)  # the first error is the reason, and the last result
+        calls = batch.arguments["calls"]
+        if len(results) < len(calls):
+            raise RqliteError(f"rqlite at {_shown(node)} has answered only a part of {batch.operation.name}")
+        return answer_of(
+            self._rows_of_call(call, result, node) for call, result in zip(calls, results[-len(calls) :], strict=True)
+        )
+
+    def _rows_of_call(self, call: Call, result: Result, node: str) -> Rows:
+        rows = self._rows(result)
+        if "columns" not in result:
             raise RqliteError(
-                f"rqlite at {_shown(answer.node)} has carried out {call.operation.name}, but its answer has no rows"
+                f"rqlite at {_shown(node)} has carried out {call.operation.name}, but its answer has no rows"
             )
-        return _as_stored(rows) if call.operation is CLAIM else rows
+        return _as_stored(rows) if call.operation in _CLAIMS else rows
 
     def rows_of_each(self, answer: Answer) -> list[Rows]:
         """Return the rows of each statement of a batch; errors as in `rows`."""

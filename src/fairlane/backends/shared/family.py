@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairlane.backends.shared.family_batches import BatchCore
 from fairlane.backends.shared.sqlite_statements import last_seq_damaged
-from fairlane.backends.stored import ASIDE_SECONDS, Call, Operation, ProcedureCore, Row, Rows, as_text
+from fairlane.backends.stored import ASIDE_SECONDS, Call, Operation, Row, Rows, as_text
 from fairlane.program import Program
 
 ASIDE = Operation("aside", ("head_seq",))
@@ -13,7 +14,7 @@ FAULTS = Operation("faults", ("kind", "group_id", "seq"), looks=True)
 """Finds one damaged record."""
 
 
-class FamilyCore(ProcedureCore):
+class FamilyCore(BatchCore):
     """The stored operations of the SQLite family."""
 
     def claim_fault(self, row: Row) -> tuple[str, str] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from fairlane.backends.base import Leased
+from fairlane.backends.base import Draft, Leased
 from fairlane.backends.shared.family import FamilyCore
+from fairlane.backends.shared.family_batches import EXTEND_MANY, FINISHED_MANY, PUBLISH_MANY
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.shared.sqlite_statements import last_seq_damaged
 from fairlane.backends.stored import (
@@ -41,10 +42,6 @@ MAX_BIGINT = 2**63 - 1
 _GENERATED = "fairlane:"
 _GENERATED_ID = re.compile(_GENERATED + "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A dedup id that this module made for a publish without one. Inspections do not show it."""
-
-
-CLAIMS = 3
-"""The number of tries of a claim if its answer arrives too late for its lease."""
 
 Statement: TypeAlias = tuple[str, Mapping[str, object]]
 """SQL and its arguments."""
@@ -77,10 +74,7 @@ class SentTwiceCore(FamilyCore):
 
     client_tokens = True
 
-    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
-        return self._answered(Call(operation, arguments or {}))
-
-    def _answered(self, request: Call) -> Program[Call, Rows, Rows]:
+    def send(self, request: Call) -> Program[Call, Rows, Rows]:
         for _ in range(2):
             try:
                 rows: Rows = yield from delivered(request, repeatable=request.operation.repeatable)
@@ -90,7 +84,7 @@ class SentTwiceCore(FamilyCore):
             if not (yield from self._is_there(request)):
                 raise SchemaNotReady(self.queue, None, CLIENT_REVISION) from error
             # the queue may have been created just now; the refused request changed nothing, so send it once more
-        if constraint and request.operation is PUBLISH:
+        if constraint and request.operation.adds:
             raise QueueDamaged(self.queue, last_seq_damaged(self.queue)) from error
         raise error
 
@@ -114,55 +108,58 @@ class SentTwiceCore(FamilyCore):
         return bool(rows[0]["found"])
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Call, Rows, int]:
-        call_id = str(uuid4())
-        arguments = {
-            "p_group_id": group_id,
-            "p_event": payload,
-            "p_priority": priority,
-            "p_dedup_id": dedup_id or f"{_GENERATED}{call_id}",
-            "p_call_id": call_id,
-        }
+        arguments = self.publish_arguments(group_id, payload, priority, dedup_id)
         rows = yield from self.call(PUBLISH, arguments)
         if not rows:  # the publish was applied before, and its message was acked in the meantime
-            rows = yield from self.call(FINISHED, {"p_call_id": call_id})
+            rows = yield from self.call(FINISHED, {"p_call_id": arguments["p_call_id"]})
         return int(rows[0]["seq"]) if rows else 0  # 0 if more than 10,000 calls were finished since
+
+    def publish_arguments(
+        self, group_id: str, payload: str, priority: int, dedup_id: str | None
+    ) -> dict[str, str | int | None]:
+        call_id = str(uuid4())
+        sent_id = dedup_id or f"{_GENERATED}{call_id}"
+        return {**super().publish_arguments(group_id, payload, priority, sent_id), "p_call_id": call_id}
+
+    def publish_many(self, drafts: Sequence[Draft]) -> Program[Call, Rows, list[int]]:
+        batch = [self.publish_arguments(*draft) for draft in drafts]
+        # messages with one dedup id are one call: if the batch is sent again after the first one was acked, the second
+        # one must not be added
+        ids = {arguments["p_dedup_id"]: arguments["p_call_id"] for arguments in batch}
+        calls = [Call(PUBLISH, {**arguments, "p_call_id": ids[arguments["p_dedup_id"]]}) for arguments in batch]
+        answers = yield from self.together(PUBLISH_MANY, calls)
+        done = {call.arguments["p_call_id"]: rows for call, rows in zip(calls, answers, strict=True)}
+        finished = [Call(FINISHED, {"p_call_id": call_id}) for call_id, rows in done.items() if not rows]
+        found = yield from self.together(FINISHED_MANY, finished)
+        done |= {call.arguments["p_call_id"]: rows for call, rows in zip(finished, found, strict=True)}
+        seqs = [done[call.arguments["p_call_id"]] for call in calls]
+        return [int(rows[0]["seq"]) if rows else 0 for rows in seqs]
 
     def claim(
         self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
     ) -> Program[Call, Rows, Lease[T] | None]:
-        """Lease a message so that at least half of the lease is left when the caller gets it.
+        """Lease a message so that at least half of the lease is left when the caller gets it."""
+        rows = yield from self.claimed(
+            lambda ends: Call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority), ends), visibility
+        )
+        return lease_of(rows[0], leased) if rows else None
+
+    def in_time(self, rows: Rows, visibility: float, began: float, request: Call) -> Program[Call, Rows, Rows]:
+        """Return the rows of a claim after extending leases of which less than half may be left.
 
         rqlite gives a request its time when it arrives. If the request waits behind other writes, or if its answer is
-        late, the lease may have expired when the answer arrives. Then the lease is extended. If another worker has
-        claimed the group by then, another message is claimed.
+        late, the leases may have expired when the answer arrives. Then they are extended, in one request. A row is left
+        out if another worker has claimed its group by then.
         """
-        ends: float | None = None
-        for _ in range(CLAIMS):
-            arguments = self.claim_arguments(worker_id, visibility, min_priority)
-            request, began = Call(CLAIM, arguments, ends), time.monotonic()
-            rows = yield from self._answered(request)
-            if not rows:
-                break
-            if fault := self.claim_fault(rows[0]):
-                yield from self.set_aside(rows[0], *fault)
-            row: Row | None = rows[0]
-            if time.monotonic() - began >= visibility / 2:
-                ends = request.ends
-                row = yield from self._extended(rows[0], visibility, ends)
-            if row is not None:
-                return lease_of(row, leased)
-        return None
-
-    def _extended(self, claimed: Row, visibility: float, ends: float | None) -> Program[Call, Rows, Row | None]:
-        """Extend a lease; return None if another worker has claimed the group."""
-        arguments = {
-            "p_group_id": as_text(claimed["group_id"]),
-            "p_token": claimed["token"],
-            "p_seq": claimed["seq"],
-            "p_visibility": visibility,
-        }
-        rows = yield from self._answered(Call(EXTEND, arguments, ends))
-        return {**claimed, "expires_at": rows[0]["expires_at"]} if rows else None
+        if not rows or time.monotonic() - began < visibility / 2:
+            return rows
+        calls = [Call(EXTEND, {**_fence_of(row), "p_visibility": visibility}) for row in rows]
+        answers = yield from self.together(EXTEND_MANY, calls, request.ends)
+        return [
+            {**row, "expires_at": extended[0]["expires_at"]}
+            for row, extended in zip(rows, answers, strict=True)
+            if extended
+        ]
 
     def fence(self, lease: Lease[Any]) -> dict[str, object]:
         if lease.seq > MAX_BIGINT:
@@ -175,3 +172,8 @@ class SentTwiceCore(FamilyCore):
             replace(message, dedup_id=None) if _GENERATED_ID.fullmatch(message.dedup_id or "") else message
             for message in messages
         ]
+
+
+def _fence_of(row: Row) -> dict[str, object]:
+    """Return the arguments that identify the lease in the row of a claim."""
+    return {"p_group_id": as_text(row["group_id"]), "p_token": row["token"], "p_seq": row["seq"]}

@@ -7,7 +7,7 @@ from typing import Generic, cast
 
 from typing_extensions import TypeVar
 
-from fairlane.backends.stored import CLAIM, Call, Operation
+from fairlane.backends.stored import Call, Operation
 from fairlane.templates import statement
 
 TextT = TypeVar("TextT", bound=str, default=str)
@@ -30,15 +30,16 @@ class Statements(Generic[TextT]):
     def __init__(self, queue: str, dialect: str, convert: Callable[[str, Operation], TextT] | None = None) -> None:
         self._variables = {"queue": queue, "dialect": dialect}
         self._convert = convert
-        self._texts: dict[Operation | int, TextT] = {}
+        self._texts: dict[Operation | tuple[Operation, int], TextT] = {}
 
     def __getitem__(self, call: Call) -> TextT:
-        # a claim has one text for each priority floor, so its key is the floor
-        key = call.arguments["p_min_priority"] if call.operation is CLAIM else call.operation
-        return self._texts.get(key) or self._rendered(key, call.operation)
+        operation, floor = call.operation, call.arguments.get("p_min_priority")
+        # a claim has one text for each priority floor
+        key = operation if floor is None else (operation, floor)
+        return self._texts.get(key) or self._rendered(key, operation)
 
-    def _rendered(self, key: Operation | int, operation: Operation) -> TextT:
-        extra = {"floor": key} if isinstance(key, int) else {}
+    def _rendered(self, key: Operation | tuple[Operation, int], operation: Operation) -> TextT:
+        extra = {"floor": key[1]} if isinstance(key, tuple) else {}
         text = statement(f"procedures/sqlite/{operation.name}.sql.j2", **self._variables, **extra)
         made = self._texts[key] = cast(TextT, text) if self._convert is None else self._convert(text, operation)
         return made

@@ -1,4 +1,4 @@
-"""Connections to an SQLite file that Fairlane opens itself. Each runs one statement at a time.
+"""Connections to an SQLite file that Fairlane opens itself. Each runs one statement or one transaction at a time.
 
 A lock makes threads take turns. Tasks take turns in the queue of aiosqlite's thread.
 """
@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiosqlite
 
 from fairlane.backends.shared import forks
 from fairlane.backends.sqlite.errors import needs_new_connection
 from fairlane.backends.sqlite.file import Opener, QueueConnection
-from fairlane.backends.sqlite.wire import Statement, ask, rows_of
+from fairlane.backends.sqlite.wire import Part, Statement, ask, ask_together, rows_of
 from fairlane.backends.stored import Call, Rows
 from fairlane.errors import TransportClosed
+
+AnswerT = TypeVar("AnswerT")
 
 LOOK_INTERVAL = 0.001
 """Seconds between two looks whether another event loop has opened the connection."""
@@ -33,6 +35,7 @@ class Connection(Protocol):
     """A connection that threads use in turn."""
 
     def run(self, statement: Statement, request: Call) -> Rows: ...
+    def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]: ...
     def close(self) -> None: ...
 
 
@@ -40,6 +43,7 @@ class AsyncConnection(Protocol):
     """A connection that tasks use in turn."""
 
     async def run(self, statement: Statement, request: Call) -> Rows: ...
+    async def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]: ...
     async def close(self) -> None: ...
 
 
@@ -62,14 +66,9 @@ class OwnConnection(forks.ForkAwareWithLock):
     def run(self, statement: Statement, request: Call) -> Rows:
         """Run one statement, and commit it."""
         with self._lock:
-            if self._closed:
-                raise TransportClosed()
-            if time.monotonic() >= self._check_at:
-                self._check_file()
-            if self._connection is None:
-                self._connection = self._opener()
+            connection = self._current()
             try:
-                cursor = self._connection.execute(statement, request.arguments)
+                cursor = connection.execute(statement, request.arguments)
                 try:
                     return rows_of(cursor, statement)
                 except BaseException:
@@ -79,6 +78,26 @@ class OwnConnection(forks.ForkAwareWithLock):
                 if needs_new_connection(error):
                     self._drop()
                 raise
+
+    def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+        """Run statements in one transaction, and return the rows of each."""
+        with self._lock:
+            connection = self._current()
+            try:
+                return connection.together(parts, waits_for_disk)
+            except BaseException as error:
+                if connection.in_transaction or needs_new_connection(error):
+                    self._drop()
+                raise
+
+    def _current(self) -> QueueConnection:
+        if self._closed:
+            raise TransportClosed()
+        if time.monotonic() >= self._check_at:
+            self._check_file()
+        if self._connection is None:
+            self._connection = self._opener()
+        return self._connection
 
     def _check_file(self) -> None:
         file = self._opener.identity()
@@ -140,8 +159,8 @@ class _AsyncConnection(aiosqlite.Connection):
 class AsyncOwnConnection(forks.ForkAware):
     """The same as `OwnConnection` for asyncio.
 
-    Each statement is one call to aiosqlite, which runs it in the connection's thread to its end. So a statement is also
-    completed if its task is cancelled; then its result is ignored.
+    Each statement, and each transaction, is one call to aiosqlite, which runs it in the connection's thread to its end.
+    So it is also completed if its task is cancelled; then its result is ignored.
     """
 
     def __init__(self, opener: Opener) -> None:
@@ -155,12 +174,19 @@ class AsyncOwnConnection(forks.ForkAware):
 
     async def run(self, statement: Statement, request: Call) -> Rows:
         """Run one statement, and commit it."""
+        return await self._through(ask, statement, request)
+
+    async def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+        """Run statements in one transaction, and return the rows of each."""
+        return await self._through(ask_together, parts, waits_for_disk)
+
+    async def _through(self, send: Callable[..., Awaitable[AnswerT]], *arguments: object) -> AnswerT:
         connection = await self._connected()
         try:
-            return await ask(connection, statement, request)
+            return await send(connection, *arguments)
         except sqlite3.Error as error:
             if connection in self._ended:
-                return await self.run(statement, request)  # a fork has closed the connection before the statement ran
+                return await self._through(send, *arguments)  # a fork has closed the connection before this ran
             if needs_new_connection(error):
                 await self._drop()
             raise

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fairlane.backends.shared.family import FamilyCore
 from fairlane.backends.shared.retry import Unanswered, delivered
-from fairlane.backends.stored import Call, Operation, Rows
+from fairlane.backends.stored import Call, Rows
 from fairlane.program import Program, Sleep
 
 
 class SqliteCore(FamilyCore):
     """The stored operations of a queue in an SQLite file. The statements make the tokens: no answer can be lost."""
 
-    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
-        """Request one operation. Repeat it while other connections lock the file, since nothing was changed then."""
-        request = Call(operation, arguments or {})
+    def send(self, request: Call) -> Program[Call, Rows, Rows]:
+        """Send a request. Repeat it while other connections lock the file, since nothing was changed then."""
         try:
             return (yield request)  # the usual case, without the cost of `delivered`
         except Unanswered as busy:

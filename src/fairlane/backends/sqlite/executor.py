@@ -12,6 +12,7 @@ from typing import Self
 
 import aiosqlite
 
+from fairlane.backends.shared.family_batches import BATCHES, answer_of
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.sqlite.address import locate
 from fairlane.backends.sqlite.connections import AsyncConnection, AsyncOwnConnection, Connection, OwnConnection
@@ -51,9 +52,13 @@ class SqliteExecutor:
         return cls(Wire(queue, None), connection, connection)
 
     def execute(self, request: Call) -> Rows:
-        """Run one statement and return its rows."""
-        connection = self._reader if request.operation in _READS else self._writer
+        """Run one statement and return its rows, or a batch of statements in one transaction."""
+        operation = request.operation
+        connection = self._reader if operation in _READS else self._writer
         try:
+            if operation in BATCHES:
+                parts = self._wire.parts(request)
+                return answer_of(connection.together(parts, operation.waits_for_disk))
             return connection.run(self._wire.statements[request], request)
         except sqlite3.Error as error:
             return self._wire.answer(error, request)
@@ -89,9 +94,13 @@ class AsyncSqliteExecutor:
         return cls(Wire(queue, None), connection, connection)
 
     async def execute(self, request: Call) -> Rows:
-        """Run one statement and return its rows."""
-        connection = self._reader if request.operation in _READS else self._writer
+        """Run one statement and return its rows, or a batch of statements in one transaction."""
+        operation = request.operation
+        connection = self._reader if operation in _READS else self._writer
         try:
+            if operation in BATCHES:
+                parts = self._wire.parts(request)
+                return answer_of(await connection.together(parts, operation.waits_for_disk))
             return await connection.run(self._wire.statements[request], request)
         except sqlite3.Error as error:
             return self._wire.answer(error, request)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from fairlane.backends.shared import forks
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.errors import is_busy, is_read_only
-from fairlane.backends.sqlite.wire import Statement
+from fairlane.backends.sqlite.transaction import together
+from fairlane.backends.sqlite.wire import Part, Statement
+from fairlane.backends.stored import Rows
 
 _execute = sqlite3.Connection.execute
 
@@ -31,14 +34,26 @@ class QueueConnection(sqlite3.Connection):
     def execute(self, text: str, arguments: Any = (), /) -> sqlite3.Cursor:
         """Run a statement."""
         if self.selective and isinstance(text, Statement) and self.waits is not text.waits_for_disk:
-            # executescript, since the driver caches statements and a cached pragma has no effect
-            if self.waits:
-                self.waits = False
-                self.executescript("pragma synchronous = normal")
-            else:
-                self.executescript("pragma synchronous = full")
-                self.waits = True
+            self._change_level()
         return _execute(self, text, arguments)
+
+    def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+        """Run statements in one transaction, and return the rows of each.
+
+        The level is chosen before the transaction, since SQLite does not change it inside.
+        """
+        if self.selective and self.waits is not waits_for_disk:
+            self._change_level()
+        return together(self, parts)
+
+    def _change_level(self) -> None:
+        # executescript, since the driver caches statements and a cached pragma has no effect
+        if self.waits:
+            self.waits = False
+            self.executescript("pragma synchronous = normal")
+        else:
+            self.executescript("pragma synchronous = full")
+            self.waits = True
 
 
 class FinishedCursor:
@@ -68,6 +83,11 @@ class ThreadConnection(QueueConnection):
         """Run a statement to its end."""
         with self._running:
             return FinishedCursor(super().execute(text, arguments))
+
+    def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+        """Run statements in one transaction to its end."""
+        with self._running:
+            return super().together(parts, waits_for_disk)
 
     def close_for_fork(self) -> None:
         """Close the file, after the running statement has ended."""

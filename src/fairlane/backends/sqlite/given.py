@@ -6,14 +6,15 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import aiosqlite
 
 from fairlane.backends.shared import forks
-from fairlane.backends.sqlite.wire import CHANGED, Statement, rows_of
+from fairlane.backends.sqlite.transaction import SAVEPOINT, TRANSACTION, Frame, together
+from fairlane.backends.sqlite.wire import CHANGED, Part, Statement, rows_of
 from fairlane.backends.stored import Call, Rows
 from fairlane.errors import ConfigurationError
 
@@ -47,6 +48,12 @@ class GivenConnection:
                 if begin and self._connection.in_transaction:
                     self._connection.rollback()
                 raise
+
+    def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+        """Run statements, all or none, and return the rows of each. The application's settings choose the level."""
+        self._process.check()
+        with self._lock, _usable():
+            return _together(self._connection, parts)
 
     def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
@@ -91,6 +98,19 @@ class AsyncGivenConnection:
                 await self._connection.rollback()
             raise
 
+    async def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+        """Run statements, all or none, and return the rows of each. The application's settings choose the level."""
+        self._process.check()
+        return await asyncio.shield(self._together(parts))
+
+    async def _together(self, parts: Sequence[Part]) -> list[Rows]:
+        with _usable():
+            async with self._lock:
+                # one call to the thread, so that no other statement of the application comes between
+                driver: Any = self._connection
+                answers: list[Rows] = await driver._execute(_together, driver._conn, parts)
+                return answers
+
     async def close(self) -> None:
         """Do nothing: the connection belongs to the application."""
 
@@ -117,6 +137,13 @@ def _implicit_begin(connection: sqlite3.Connection) -> str | None:
     if legacy and connection.isolation_level is not None and not connection.in_transaction:
         return f"begin {connection.isolation_level}"
     return None
+
+
+def _together(connection: sqlite3.Connection, parts: Sequence[Part]) -> list[Rows]:
+    """Run statements as part of the open transaction, or in a new one. Python's implicit transaction stays open."""
+    if begin := _implicit_begin(connection):
+        return together(connection, parts, Frame(begin, None))
+    return together(connection, parts, SAVEPOINT if connection.in_transaction else TRANSACTION)
 
 
 def _check_factories(connection: sqlite3.Connection | aiosqlite.Connection) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import aiosqlite
 
@@ -11,7 +12,7 @@ from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.backends.shared.sqlite_statements import Statements, last_seq_damaged
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.errors import LOCKED, breaks_constraint, check_version, is_absent, is_busy, translate
-from fairlane.backends.stored import ACK, NACK, PUBLISH, RELEASE, REVISION, Call, Operation, Rows
+from fairlane.backends.stored import ACK, NACK, RELEASE, REVISION, Call, Operation, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import QueueDamaged, SchemaNotReady
 
@@ -48,6 +49,10 @@ class Statement(str):
         return made
 
 
+Part: TypeAlias = tuple[Statement, Mapping[str, Any]]
+"""A statement and its arguments."""
+
+
 class Wire:
     """The statements of requests, and the meaning of errors. Both executors use it.
 
@@ -62,6 +67,10 @@ class Wire:
         self._location = location
         self.statements = Statements(queue, "sqlite", Statement.of)
 
+    def parts(self, batch: Call) -> list[Part]:
+        """Return the statements of a batch with their arguments."""
+        return [(self.statements[call], call.arguments) for call in batch.arguments["calls"]]
+
     def answer(self, error: sqlite3.Error, request: Call) -> Rows:
         """Return the rows that an error means, or raise another error for it.
 
@@ -74,7 +83,7 @@ class Wire:
             if request.operation is REVISION:
                 return ()
             raise SchemaNotReady(self._queue, None, CLIENT_REVISION) from error
-        if request.operation is PUBLISH and breaks_constraint(error):
+        if request.operation.adds and breaks_constraint(error):
             raise QueueDamaged(self._queue, last_seq_damaged(self._queue)) from error
         if location and is_busy(error):
             raise Unanswered(
@@ -100,3 +109,10 @@ async def ask(connection: aiosqlite.Connection, statement: Statement, request: C
         return CHANGED if cursor.rowcount > 0 else ()
     rows: Any = await connection.execute_fetchall(statement, request.arguments)
     return list(rows)
+
+
+async def ask_together(connection: aiosqlite.Connection, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
+    """Run statements in one transaction, in one call to aiosqlite's thread."""
+    driver: Any = connection
+    answers: list[Rows] = await driver._execute(driver._conn.together, parts, waits_for_disk)
+    return answers
