@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlane import contract
-from fairlane.backends.stored import OPERATIONS
+from fairlane.backends.stored import BATCHES, OPERATIONS
 
 if TYPE_CHECKING:
     import jinja2
@@ -59,7 +59,7 @@ class Limits:
 def environment() -> jinja2.Environment:
     """Return the only Jinja environment. A template that uses an undefined variable fails.
 
-    Every template can use `limits` and `operations`, the table in `backends.stored`.
+    Every template can use `limits`, and `operations` and `batches`, the tables in `backends.stored`.
     """
     import jinja2  # imported here, since it takes a third of the time of importing Fairlane
 
@@ -73,7 +73,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters["ident"] = ident
     made.filters["literal"] = literal
-    made.globals |= {"limits": Limits(), "operations": OPERATIONS}
+    made.globals |= {"limits": Limits(), "operations": OPERATIONS, "batches": BATCHES}
     return made
 
 

@@ -123,21 +123,22 @@ class TestPurge:
         """Every message is either handled or purged, and none both, except where the backend says so."""
         handled: list[Any] = []
         published = 0
+        few = 0 if queue.caps.tested_messages >= 10_000 else 10
 
         async def publish() -> None:
             nonlocal published
-            for _ in range(40):
+            for _ in range(few or 40):
                 published += 1
                 await queue.publish("g", published)
 
         async def work() -> None:
-            for _ in range(60):
+            for _ in range(few or 60):
                 if (lease := await queue.claim("w", LONG)) is not None:
                     handled.append(lease.event)
                     await queue.ack(lease)
 
         async def purge() -> int:
-            return sum([await queue.purge("g") for _ in range(20)])
+            return sum([await queue.purge("g") for _ in range(few or 20)])
 
         _, _, purged = await asyncio.gather(publish(), work(), purge())
         handled += [event for _, event in await queue.drain()]

@@ -6,16 +6,19 @@ as in the procedure files.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import urandom
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from fairlane.backends.base import Core, Leased, LeaseGone
-from fairlane.errors import LeaseLost, QueueDamaged
+from fairlane.errors import FairlaneError, LeaseLost, QueueDamaged
 from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revision, T, instant
 from fairlane.program import Program
+
+_log = logging.getLogger("fairlane")
 
 PURGED_AT_ONCE = 1000
 """The largest number of messages that one request deletes. More would keep other clients waiting for too long."""
@@ -97,14 +100,17 @@ OPERATIONS = (
 )
 """The table of all stored operations. Executors, statements and tests use it instead of comparing names."""
 
-PUBLISH_MANY = Operation("publish_many", ("seq",), repeatable=False, waits_for_disk=True, adds=True, since="0002")
-CLAIM_MANY = Operation("claim_many", CLAIM.columns, since="0002")
+PUBLISH_MANY = Operation(
+    "publish_many", PUBLISH.columns, repeatable=False, waits_for_disk=True, adds=True, since="0002"
+)
+CLAIM_MANY = Operation("claim_many", CLAIM.columns, repeatable=False, since="0002")
 ACK_MANY = Operation("ack_many", ("lost",), repeatable=False, waits_for_disk=True, since="0002")
 ACK_AND_CLAIM = Operation(
     "ack_and_claim", CLAIM.columns, fenced=True, repeatable=False, waits_for_disk=True, since="0002"
 )
 BATCHES = (PUBLISH_MANY, CLAIM_MANY, ACK_MANY, ACK_AND_CLAIM)
-"""The operations on many messages of backends that have stored procedures for them."""
+"""Stored operations for many messages at once, where a backend has them. None is repeatable: a second publish would
+add messages without a dedup id again, and a second claim would lease other groups."""
 
 
 @dataclass(slots=True)  # not frozen: a frozen one takes four times as long to make, and each operation makes one
@@ -184,8 +190,31 @@ class ProcedureCore(Core[Call, Rows]):
         if not rows:
             return None
         if fault := self.claim_fault(rows[0]):
-            yield from self.set_aside(rows[0], *fault)
+            raise (yield from self.set_aside(rows[0], *fault))
         return lease_of(rows[0], leased)
+
+    def sound(self, rows: Rows) -> Program[Call, Rows, Rows]:
+        """Set aside the damaged groups that were claimed, and return the rows of the others.
+
+        Raises:
+            QueueDamaged: all groups are damaged. If one is not, the error is only logged: the caller needs its lease.
+        """
+        found: list[Row] = []
+        errors: list[FairlaneError] = []
+        for row in rows:
+            fault = self.claim_fault(row)
+            if fault is None:
+                found.append(row)
+                continue
+            try:
+                errors.append((yield from self.set_aside(row, *fault)))
+            except FairlaneError as error:
+                errors.append(error)
+        if errors and not found:
+            raise errors[0]
+        for each in errors:
+            _log.error("%s", each)
+        return found
 
     def claim_fault(self, row: Row) -> tuple[str, str] | None:
         """Return why the message of a claim cannot be delivered, and the remedy; None if it can be delivered."""
@@ -209,15 +238,11 @@ class ProcedureCore(Core[Call, Rows]):
         except LeaseGone:
             return []
 
-    def set_aside(self, row: Row, fault: str, remedy: str) -> Program[Call, Rows, NoReturn]:
-        """Park a leased group that cannot be handed out, so that other groups are served. Then raise.
-
-        Raises:
-            QueueDamaged: always; it names the group.
-        """
+    def set_aside(self, row: Row, fault: str, remedy: str) -> Program[Call, Rows, QueueDamaged]:
+        """Park a leased group that cannot be handed out, so that other groups are served. Return the error to raise."""
         parked = yield from self.park(row)
         done = "parked for an hour" if parked else "leased, so that others are served"
-        raise QueueDamaged(self.queue, f"{fault}; the group is {done}: {remedy}")
+        return QueueDamaged(self.queue, f"{fault}; the group is {done}: {remedy}")
 
     def ack(self, lease: Lease[Any]) -> Program[Call, Rows, Any]:
         return self._fenced(ACK, lease, self.fence(lease))

@@ -153,6 +153,10 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "nack": ("mine", "t", 0),
     "nack with a delay": ("mine", "t", 5 * SECOND),
     "extend": ("mine", "t", SECOND),
+    "publish_many": ("g", "9", 2, "another", "new", "9", 4, "", "low", "9", 0, ""),
+    "claim_many": ("w", SECOND, 0, 10, "t2"),
+    "ack_many": ("last", "l", "mine", "t"),
+    "ack_and_claim": ("last", "l", "w", SECOND, 0, "t2"),
 }
 
 

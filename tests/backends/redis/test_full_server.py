@@ -42,6 +42,8 @@ def test_a_full_server_refuses_to_publish_and_writes_nothing(server: Redis) -> N
         for group in ("g1", "a new group"):
             with pytest.raises(redis.exceptions.OutOfMemoryError):
                 library.publish(group, "1", 0, "a new id")
+            with pytest.raises(redis.exceptions.OutOfMemoryError):
+                library.call("publish_many", group, "1", 0, "a new id")
         assert [client.dump(key) for key in library.keys] == before
         assert library.call("queue_status")[5] == taken
         check(library)
@@ -58,7 +60,10 @@ def test_a_full_server_is_drained(server: Redis) -> None:
         library.call("nack", "g0", "t", 0)
         library.call("group_status", 10)
         library.call("message_status", "g0", 10)
-        done = 0
+        (first,) = library.call("claim_many", "w" * 512, SECOND, 0, 1, "t")
+        _, second = library.call("ack_and_claim", first[0], "t.1", "w" * 512, SECOND, 0, "t")
+        assert library.call("ack_many", second[0], "t") == [1]
+        done = 2
         while reply := library.claim("t", worker="w" * 512):
             library.call("ack", reply[0], "t")
             done += 1

@@ -48,6 +48,10 @@ def test_every_branch_works_on_a_cluster(library: Library) -> None:
     library.publish("late", "1", 1)
     for function, *argv in (("revision",), ("queue_status",), ("group_status", 9), ("message_status", "late", 9)):
         library.call(function, *argv)
+    library.call("publish_many", "new", "1", 4, "id", "late", "2", 0, "", "other", "3", 0, "id")
+    assert len(library.call("claim_many", "w", SECOND, 0, 10, "t")) == 2
+    library.call("ack_many", "new", "t.2")
+    library.call("ack_and_claim", "late", "t.1", "w", SECOND, 0, "t6")
 
 
 def test_texts_are_kept_byte_for_byte(library: Library) -> None:
@@ -122,6 +126,28 @@ WRONG: list[tuple[str, list[Any]]] = [
     ("nack", ["g", "t", 31_536_000_000_001]),
     ("extend", ["g", "t"]),
     ("extend", ["g", "t", 0]),
+    ("publish_many", ["g"]),
+    ("publish_many", ["g", "1", 0, "", "h", "2", 0]),
+    ("publish_many", ["g", "1", 0, "", "", "2", 0, ""]),
+    ("publish_many", ["g", "1", 0, "", "a\0b", "2", 0, ""]),
+    ("publish_many", ["g", "1", 0, "", "h", "2", 5, ""]),
+    ("publish_many", ["g", "1", "", "", "h", "2", 0, ""]),
+    ("publish_many", ["g", "1", 0, ""] * 1001),
+    ("claim_many", ["w", SECOND, 0, 10]),
+    ("claim_many", ["w", 0, 0, 10, "t"]),
+    ("claim_many", ["w", SECOND, 5, 10, "t"]),
+    ("claim_many", ["w", SECOND, 0, 0, "t"]),
+    ("claim_many", ["w", SECOND, 0, 1001, "t"]),
+    ("claim_many", ["w", SECOND, 0, 10, ""]),
+    ("claim_many", ["w", SECOND, 0, 10, "-"]),
+    ("claim_many", ["w", SECOND, 0, 10, "a b"]),
+    ("ack_many", ["g"]),
+    ("ack_many", ["g", "t", "h"]),
+    ("ack_many", ["g", "t"] * 1001),
+    ("ack_and_claim", ["g", "t"]),
+    ("ack_and_claim", ["g", "t", "w", 0, 0, "new"]),
+    ("ack_and_claim", ["g", "t", "w", SECOND, 5, "new"]),
+    ("ack_and_claim", ["g", "t", "w", SECOND, 0, "-"]),
     ("revision", ["extra"]),
     ("queue_status", ["extra"]),
     ("group_status", []),
@@ -177,6 +203,7 @@ def test_an_idle_claim_writes_nothing() -> None:
         before = client.info("persistence")["rdb_changes_since_last_save"]
         for _ in range(5):
             assert library.claim("other") is None
+            assert library.call("claim_many", "w", SECOND, 0, 10, "other") == []
         assert client.info("persistence")["rdb_changes_since_last_save"] == before
 
 

@@ -51,6 +51,13 @@ async def test_a_change_is_on_a_replica_when_the_call_returns(pair: Pair, queues
         for number in range(50):
             await queue.ack(await queue.get())
             assert client.hlen("{jobs}:events") == 49 - number
+        await queue.publish_many([fairlane.Message(f"g{number}", number) for number in range(50)])
+        assert client.hlen("{jobs}:events") == 50
+        leases = await queue.claim_many("w", 30, 50)
+        assert await queue.ack_many(leases[1:]) == []
+        assert client.hlen("{jobs}:events") == 1
+        assert await queue.ack_and_claim(leases[0], "w", 30) is None
+        assert client.hlen("{jobs}:events") == 0
     assert await queue.claim("w", 30) is None
     with pytest.raises(fairlane.LeaseLost):
         await queue.ack(fairlane.Lease("g", 1, 1, "t", 1, NOON, NOON))
@@ -65,6 +72,21 @@ async def test_a_replica_that_is_gone_is_an_error_that_says_what_was_done(pair: 
     with pytest.raises(BackendUnavailable, match=r"carried out on the primary, but 0 of 1 replicas"):
         await queue.publish("g", 2)
     assert (await queue.status()).messages == 2
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_batches_need_a_replica_only_if_they_have_changed_something(pair: Pair, queues: Queues) -> None:
+    """Guards against an ack that is taken for confirmed, since nothing was claimed with it."""
+    primary, replica = pair
+    queue = await queues.open("jobs", url=primary.url, wait_replicas=1)
+    await queue.publish("g", 1)
+    lease = await queue.get()
+    replica.kill()
+    assert await queue.claim_many("w", 30, 10) == []
+    for call in (queue.ack_and_claim(lease, "w", 30), queue.publish_many([fairlane.Message("g", 2)])):
+        with pytest.raises(BackendUnavailable, match=r"carried out on the primary, but 0 of 1 replicas"):
+            await call
+    assert [message.event for message in await queue.messages("g")] == [2]
 
 
 def failover(pair: Pair, wait_replicas: int) -> int:

@@ -51,6 +51,10 @@ def test_a_worker_can_do_its_work(server: Redis) -> None:
         while not (lease := queue.claim("w", 30)):
             pass
         queue.ack(lease)
+        queue.publish_many([fairlane.Message("g", 3), fairlane.Message("h", 4, 4, dedup_id="h")])
+        leases = queue.claim_many("w", 30, 2)
+        assert held(queue.ack_and_claim(leases.pop(), "w", 30)).attempts == 1
+        assert queue.ack_many(leases) == []
         assert queue.inspect.queue().messages == 1
         assert len(queue.inspect.groups()) == len(queue.inspect.messages("g")) == 1
 

@@ -39,6 +39,21 @@ def test_a_last_number_that_is_wrong_overwrites_no_message(
     assert [message.event for message in queue.inspect.messages("g")] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("last", ["0", "2", "-5", str(2**53 - 5), str(2**63 - 1), "rubbish"])
+def test_a_batch_of_which_one_number_is_wrong_stores_nothing(
+    damaged: tuple[fairlane.RedisTransport[Any], Library], last: str
+) -> None:
+    """Guards against the first messages of a batch that are stored before the wrong number is found."""
+    queue, library = damaged
+    for number in range(3):
+        queue.publish("g", number)
+    library.client.hset(library.key("meta"), "seq", last)
+    before = contents(library)
+    with pytest.raises(QueueDamaged, match=r"field seq of .*:meta.*: `fairlane migrate` repairs it"):
+        queue.publish_many([fairlane.Message(f"h{number}", number) for number in range(10)])
+    assert contents(library) == before
+
+
 def test_a_dedup_id_without_a_number_counts_as_new(damaged: tuple[fairlane.RedisTransport[Any], Library]) -> None:
     queue, library = damaged
     library.client.hset(library.key("dedup"), "d", "rubbish")

@@ -39,7 +39,7 @@ def answer_of(calls: Calls, replies: list[Reply]) -> Reply:
     reply = replies[0]
     if isinstance(reply, redis.exceptions.ResponseError):
         raise reply
-    if len(replies) > 1 and reply is not None:  # None: a claim found nothing and changed nothing
+    if len(replies) > 1 and reply not in (None, []):  # these two: nothing was found and changed
         confirmed = replies[1]
         if isinstance(confirmed, redis.exceptions.ResponseError):  # for example, the server has become a replica
             raise TooFewReplicas(0, calls.wait_replicas) from confirmed

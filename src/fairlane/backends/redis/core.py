@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairlane.backends.redis.errors import Refused, Unfinished
+from fairlane.backends.redis.errors import Refused, Unclaimed, Unfinished
 from fairlane.backends.redis.wire import is_encodable
-from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call, Operation, ProcedureCore, Row, Rows
+from fairlane.backends.shared.batches import StoredBatches
+from fairlane.backends.stored import CLAIM, QUEUE_STATUS, REVISION, Call, Operation, Row, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.program import Program
 
 
-class RedisCore(ProcedureCore):
+class RedisCore(StoredBatches):
     """Calls the functions of the queue's library."""
 
     client_tokens = True  # functions have no random numbers, and a failover may set a counter back
@@ -49,6 +50,9 @@ class RedisCore(ProcedureCore):
                 return (yield request)
             except Unfinished:
                 pass  # send the same request again: its deadline stays
+            except Unclaimed:
+                given = request.arguments
+                request = Call(CLAIM, {**given, "p_token": given["p_new_token"]}, request.ends)
             except Refused as caught:
                 refused = caught
                 break

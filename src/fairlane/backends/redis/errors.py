@@ -53,6 +53,10 @@ class Unfinished(Exception):
     """Raised by an executor for its core: the function has removed many damaged entries and must be called again."""
 
 
+class Unclaimed(Exception):
+    """Raised by an executor for its core: the first half of `ack_and_claim` is done, and a claim must follow."""
+
+
 _CODE = re.compile(r"[A-Z]{2,}(?= |$)")
 _WAIT = {
     "CLUSTERDOWN": "the cluster is down",

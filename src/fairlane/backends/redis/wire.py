@@ -8,14 +8,20 @@ from typing import Any, TypeAlias
 
 import hiredis
 
+from fairlane.backends.redis.errors import Unclaimed
 from fairlane.backends.stored import (
     ACK,
+    ACK_AND_CLAIM,
+    ACK_MANY,
+    BATCHES,
     CLAIM,
+    CLAIM_MANY,
     EXTEND,
     GROUP_STATUS,
     MESSAGE_STATUS,
     NACK,
     PUBLISH,
+    PUBLISH_MANY,
     PURGE,
     QUEUE_STATUS,
     RELEASE,
@@ -55,9 +61,12 @@ def library_of(queue: str) -> str:
     return f"fairlane_{queue}"
 
 
-def _text(arguments: Arguments, name: str) -> bytes:
-    value: str | None = arguments[name]
+def _bytes(value: str | None) -> bytes:
     return b"" if value is None else value.encode(errors="surrogateescape")  # see `_str`; callers' texts are checked
+
+
+def _text(arguments: Arguments, name: str) -> bytes:
+    return _bytes(arguments[name])
 
 
 def is_encodable(text: str) -> bool:
@@ -71,6 +80,19 @@ def is_encodable(text: str) -> bool:
 
 def _micros(seconds: float) -> int:
     return math.ceil(seconds * _MICROSECONDS)
+
+
+def _messages(a: Arguments) -> tuple[Argument, ...]:
+    argv: list[Argument] = []
+    for group_id, event, priority, dedup_id in zip(
+        a["p_group_ids"], a["p_events"], a["p_priorities"], a["p_dedup_ids"], strict=True
+    ):
+        argv += (_bytes(group_id), _bytes(event), priority, _bytes(dedup_id))
+    return tuple(argv)
+
+
+def _leases(a: Arguments) -> tuple[Argument, ...]:
+    return tuple(_bytes(each) for pair in zip(a["p_group_ids"], a["p_tokens"], strict=True) for each in pair)
 
 
 _ARGV: dict[Operation, Callable[[Arguments], tuple[Argument, ...]]] = {
@@ -95,6 +117,23 @@ _ARGV: dict[Operation, Callable[[Arguments], tuple[Argument, ...]]] = {
     QUEUE_STATUS: lambda a: (),
     GROUP_STATUS: lambda a: (a["p_limit"],),
     MESSAGE_STATUS: lambda a: (_text(a, "p_group_id"), a["p_limit"]),
+    PUBLISH_MANY: _messages,
+    CLAIM_MANY: lambda a: (
+        _text(a, "p_worker_id"),
+        _micros(a["p_visibility"]),
+        a["p_min_priority"],
+        a["p_limit"],
+        _text(a, "p_token"),
+    ),
+    ACK_MANY: _leases,
+    ACK_AND_CLAIM: lambda a: (
+        _text(a, "p_group_id"),
+        _text(a, "p_token"),
+        _text(a, "p_worker_id"),
+        _micros(a["p_visibility"]),
+        a["p_min_priority"],
+        _text(a, "p_new_token"),
+    ),
 }
 
 
@@ -133,6 +172,8 @@ class Calls:
         argv = _ARGV[operation](request.arguments)
         head = self._heads.get(operation)
         if head is None:
+            if operation in BATCHES:  # the number of their arguments varies, and with it the head
+                return pack(self._fixed[operation] + argv)
             head = self._heads[operation] = self._head(operation, len(argv))
         return head + pack(argv)[_COUNT:] if argv else head
 
@@ -159,12 +200,21 @@ def _str(value: bytes | None) -> str | None:
 
 
 def _claimed(reply: Reply) -> Rows:
-    if reply is None:
-        return []
+    return [] if reply is None else [_lease(reply)]
+
+
+def _lease(reply: Reply) -> Row:
     group_id, event, facts = reply
     seq, token, attempts, published_at, expires_at = facts.decode().split(" ")
     row = (_str(group_id), int(seq), _str(event), token, int(attempts), int(published_at), int(expires_at))
-    return [dict(zip(CLAIM.columns, row, strict=True))]
+    return dict(zip(CLAIM.columns, row, strict=True))
+
+
+def _acked_and_claimed(reply: Reply) -> Rows:
+    _, claimed = reply
+    if isinstance(claimed, bytes):
+        raise Unclaimed
+    return _claimed(claimed)
 
 
 _CONVERT: dict[str, Callable[[Reply], object]] = {
@@ -190,19 +240,28 @@ def _row(operation: Operation, values: Sequence[Reply]) -> Row:
     }
 
 
+_ROWS: dict[Operation, Callable[[Reply], Rows]] = {
+    CLAIM: _claimed,
+    RELEASE: lambda reply: [] if reply is None else [{"group_id": reply}],
+    PURGE: lambda reply: [{"seq": int(seq)} for seq in reply],
+    QUEUE_STATUS: lambda reply: [_row(QUEUE_STATUS, reply)],
+    GROUP_STATUS: lambda reply: [_row(GROUP_STATUS, values) for values in reply],
+    MESSAGE_STATUS: lambda reply: [_row(MESSAGE_STATUS, values) for values in reply],
+    PUBLISH_MANY: lambda reply: [{"seq": seq} for seq in reply],
+    CLAIM_MANY: lambda reply: [_lease(each) for each in reply],
+    ACK_MANY: lambda reply: [{"lost": number} for number, finished in enumerate(reply) if not finished],
+    ACK_AND_CLAIM: _acked_and_claimed,
+}
+
+
 def rows_of(operation: Operation, reply: Reply) -> Rows:
-    """Return the rows of a reply. Texts are bytes in the reply."""
-    if operation is CLAIM:
-        return _claimed(reply)
-    if operation is RELEASE:
-        return [] if reply is None else [{"group_id": reply}]
-    if operation is PURGE:
-        return [{"seq": int(seq)} for seq in reply]
-    if operation is QUEUE_STATUS:
-        return [_row(operation, reply)]
-    if operation in (GROUP_STATUS, MESSAGE_STATUS):
-        return [_row(operation, values) for values in reply]
-    return [{operation.columns[0]: reply}]
+    """Return the rows of a reply. Texts are bytes in the reply.
+
+    Raises:
+        Unclaimed: the message of `ack_and_claim` is finished, and a claim must follow.
+    """
+    convert = _ROWS.get(operation)
+    return [{operation.columns[0]: reply}] if convert is None else convert(reply)
 
 
 def revision_rows(reply: Reply, *, allow_eviction: bool) -> Rows:

@@ -70,10 +70,10 @@ class BatchCore(ProcedureCore):
             calls = [Call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority)) for _ in range(limit)]
             return Call(CLAIM_MANY, {"calls": calls}, ends)
 
-        rows = yield from self.claimed(request, visibility)
+        rows = yield from self.claimed_in_time(request, visibility)
         return [lease_of(row, Lease) for row in rows]
 
-    def claimed(
+    def claimed_in_time(
         self, request_with: Callable[[float | None], Call], visibility: float
     ) -> Program[Call, Rows, Sequence[Row]]:
         """Claim, and return a row for each lease.
@@ -97,27 +97,6 @@ class BatchCore(ProcedureCore):
                 return held
             ends = request.ends
         return []
-
-    def sound(self, rows: Rows) -> Program[Call, Rows, Rows]:
-        """Set aside the damaged groups that were claimed, and return the rows of the others.
-
-        Raises:
-            QueueDamaged: all groups are damaged. If one is not, its message is more important than this error.
-        """
-        found: list[Row] = []
-        failure: FairlaneError | None = None
-        for row in rows:
-            fault = self.claim_fault(row)
-            if fault is None:
-                found.append(row)
-                continue
-            try:
-                yield from self.set_aside(row, *fault)
-            except FairlaneError as error:
-                failure = failure or error
-        if failure is not None and not found:
-            raise failure
-        return found
 
     def in_time(self, rows: Rows, visibility: float, began: float, request: Call) -> Program[Call, Rows, Rows]:
         """Return the rows of a claim whose leases still hold when its answer arrives.

@@ -139,7 +139,7 @@ class SentTwiceCore(FamilyCore):
         self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
     ) -> Program[Call, Rows, Lease[T] | None]:
         """Lease a message so that at least half of the lease is left when the caller gets it."""
-        rows = yield from self.claimed(
+        rows = yield from self.claimed_in_time(
             lambda ends: Call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority), ends), visibility
         )
         return lease_of(rows[0], leased) if rows else None
