@@ -13,11 +13,13 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import fairlane
 from fairlane import FairlaneError, Lease, LeaseLost
+from tests.torture.batches import acking, claiming, going_on, publishing
 from tests.torture.history import Journal
 
 GROUPS = [f"group-{number}" for number in range(10)]
@@ -43,6 +45,9 @@ class Plan:
         """Return a group, a unique event, and the group's priority."""
         number = self._random.randrange(len(GROUPS))
         return GROUPS[number], str(uuid.UUID(int=self._random.getrandbits(128))), number % 3
+
+    def messages(self) -> list[tuple[str, str, int]]:
+        return [self.message() for _ in range(self._random.randint(1, 6))]
 
     def visibility(self) -> float:
         return self._random.choice((0.5, 1.0, 2.0))
@@ -98,12 +103,35 @@ def publish_once(transport: Any, journal: Journal, plan: Plan) -> None:
     if plan.chance(0.2):
         while not _stopping and transport.inspect.queue().messages > ENOUGH:
             time.sleep(0.05)
+    if plan.chance(0.2):
+        with publishing(journal, plan.messages()) as (messages, entries):
+            for each, seq in zip(entries, transport.publish_many(messages), strict=True):
+                each.returned(seq)
+        return
     group_id, event, priority = plan.message()
     with journal.call("publish", group_id=group_id, event=event, priority=priority) as entry:
         entry.returned(transport.publish(group_id, event, priority))
 
 
+def work_many(transport: Any, journal: Journal, plan: Plan) -> None:
+    visibility = plan.visibility()
+    with claiming(journal, facts, visibility, 3) as claimed:
+        leases = transport.claim_many("worker", visibility, 3)
+        claimed(leases)
+    if leases and plan.chance(0.5):
+        with suppress(LeaseLost), going_on(journal, facts, leases[-1], visibility) as went_on:
+            following = transport.ack_and_claim(leases.pop(), "worker", visibility)
+            went_on(following)
+            leases += [following] if following else []
+    if leases:
+        with acking(journal, leases) as acked:
+            acked(transport.ack_many(leases))
+
+
 def work_once(transport: Any, journal: Journal, plan: Plan) -> None:
+    if plan.chance(0.2):
+        work_many(transport, journal, plan)
+        return
     visibility = plan.visibility()
     with journal.call("claim", visibility=visibility) as entry:
         lease = transport.claim("worker", visibility)
@@ -152,6 +180,15 @@ async def publish_once_async(transport: Any, journal: Journal, plan: Plan) -> No
     if plan.chance(0.2):
         while not _stopping and (await transport.inspect.queue()).messages > ENOUGH:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0.05)
+    if plan.chance(0.2):
+        with suppress(asyncio.CancelledError), publishing(journal, plan.messages()) as (messages, entries):
+            try:
+                seqs = await impatient(transport.publish_many(messages), plan)
+            except TimeoutError as error:
+                raise asyncio.CancelledError from error
+            for each, seq in zip(entries, seqs, strict=True):
+                each.returned(seq)
+        return
     group_id, event, priority = plan.message()
     try:
         with journal.call("publish", group_id=group_id, event=event, priority=priority) as entry:
@@ -163,7 +200,29 @@ async def publish_once_async(transport: Any, journal: Journal, plan: Plan) -> No
         return
 
 
+async def work_many_async(transport: Any, journal: Journal, plan: Plan) -> None:
+    visibility = plan.visibility()
+    leases = []
+    with suppress(asyncio.CancelledError), claiming(journal, facts, visibility, 3) as claimed:
+        try:
+            leases = await impatient(transport.claim_many("worker", visibility, 3), plan)
+        except TimeoutError as error:
+            raise asyncio.CancelledError from error
+        claimed(leases)
+    if leases and plan.chance(0.5):
+        with suppress(LeaseLost), going_on(journal, facts, leases[-1], visibility) as went_on:
+            following = await transport.ack_and_claim(leases.pop(), "worker", visibility)
+            went_on(following)
+            leases += [following] if following else []
+    if leases:
+        with acking(journal, leases) as acked:
+            acked(await transport.ack_many(leases))
+
+
 async def work_once_async(transport: Any, journal: Journal, plan: Plan) -> None:
+    if plan.chance(0.2):
+        await work_many_async(transport, journal, plan)
+        return
     visibility = plan.visibility()
     try:
         with journal.call("claim", visibility=visibility) as entry:

@@ -66,6 +66,10 @@ class Entry:
     def returned(self, result: Any = None) -> None:
         self._end("ok", result)
 
+    def lost(self) -> None:
+        """End as a call that raised `LeaseLost`."""
+        self._end("error", "LeaseLost: in a batch")
+
     def __enter__(self) -> Self:
         return self
 
