@@ -17,6 +17,8 @@ OPERATIONS = (
     "ack",
     "nack",
     "extend",
+    "release",
+    "purge",
     "revision",
     "queue_status",
     "group_status",

@@ -12,7 +12,6 @@ import pytest
 
 import fairlane
 from fairlane import QueueDamaged, migrate
-from fairlane.contract import CLIENT_REVISION
 from fairlane.templates import render, split_sqlite, statement
 from tests.backends.sqlite.database import Database
 
@@ -160,7 +159,7 @@ def test_a_migration_rebuilds_the_settings_that_clients_need(path: Path, queue: 
 
 def repaired(db: Database) -> None:
     db.connection.execute("create table if not exists q_alembic_version (version_num)")
-    db.connection.execute(f"insert into q_alembic_version values ('{CLIENT_REVISION}')")
+    db.connection.execute("insert into q_alembic_version values ('0001')")
     for each in split_sqlite(render("schema/sqlite/repaired.sql.j2", queue="q", dialect=db.dialect)):
         db.connection.execute(each)
 

@@ -52,8 +52,8 @@ class TestOperation:
     def test_returning_is_where_rqlite_finds_it(self, operation: Any, dialect: str) -> None:
         # rqlite scans for "returning " in one line, and its parser refuses UPDATE … ORDER BY … LIMIT
         text = text_of(operation, dialect)
-        writes = operation in ("publish", "claim", "claim_next", "extend")
-        writes = writes or (operation in ("ack", "nack") and dialect != "sqlite")
+        writes = operation in ("publish", "claim", "claim_next", "extend", "purge")
+        writes = writes or (operation in ("ack", "nack", "release") and dialect != "sqlite")
         assert text.count("returning ") == (1 if writes else 0)
         assert "not materialized" not in text or dialect != "rqlite"
 

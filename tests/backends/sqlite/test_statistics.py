@@ -39,6 +39,7 @@ LIMITED = {
     "publish": (FIRST_OF_GROUP,),
     "q_published": (FIRST_OF_GROUP,),
     "q_done": (FIRST_OF_GROUP,),
+    "purge": (FIRST_OF_GROUP, r"SEARCH q_messages USING PRIMARY KEY \(group_id=\? AND seq>\?\)"),
     "message_status": (FIRST_OF_GROUP, "USE TEMP B-TREE FOR ORDER BY"),
     "group_status": (
         FIRST_OF_GROUP,

@@ -206,5 +206,5 @@ from total cross join oldest cross join clock
 -- settings in lane_under_test_settings
 head_start = 'always'
 last_seq = 0
-revision = '0001'
+revision = '0002'
 serves = '0001'
