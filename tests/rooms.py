@@ -24,9 +24,9 @@ ROLES = frozenset(
 
 OWN = {
     "memory": {"store", "groups"},
-    "postgres": {"pool", "sessions", "waiters"},
+    "postgres": {"pool", "sessions", "statements", "waiters"},
     "redis": {"cluster", "streams"},
-    "sqlite": {"file"},
+    "sqlite": {"file", "transaction"},
     "mongo": {"publishing", "inspection"},
 }
 """Files that only this backend needs."""

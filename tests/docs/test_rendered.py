@@ -16,7 +16,9 @@ from rendered.templated import layout, operations
 from tests.commands import CHECKOUT
 
 SQL = ("postgres", "sqlite", "libsql", "rqlite")
-INCLUDED = re.compile(r"macros\.|/views/|/superseded/|\.down\.|recorded\.|removed\.|repaired\.|damaged\.|/roles\.")
+INCLUDED = re.compile(
+    r"(macros|publishing|finishing)\.|/views/|/superseded/|\.down\.|recorded\.|removed\.|repaired\.|damaged\.|/roles\."
+)
 """Files that are not shown separately: parts of others, old ones, and internal steps of a migration."""
 
 

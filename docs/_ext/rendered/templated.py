@@ -9,13 +9,12 @@ from importlib import import_module
 from typing import Any
 
 from alembic.script import ScriptDirectory
-from jinja2.meta import find_undeclared_variables
 
 from fairlane import migrate
 from fairlane.backends import MANIFESTS
 from fairlane.backends.targets import Choices
 from fairlane.migrate.settings import Settings
-from fairlane.templates import bundle_root, environment, render
+from fairlane.templates import bundle_root, render
 
 QUEUE = "fairlane"
 URLS: Mapping[str, str] = {
@@ -28,11 +27,18 @@ URLS: Mapping[str, str] = {
     "sqs": "sqs://eu-central-1/",
 }
 ROLES = {"owner_role": "fairlane_owner", "app_role": "fairlane_app", "reader_role": "fairlane_reader"}
-FIRST = ("publish", "claim", "ack", "nack", "extend", "release", "purge")
+FIRST = (
+    *("publish", "claim", "ack", "nack", "extend"),
+    *("publish_many", "claim_many", "ack_many", "ack_and_claim", "claim_next", "release", "purge"),
+)
 """The operations that a reader looks for, in this order; the others follow by name."""
 
+FLOORED = ("claim", "claim_next")
 FLOORS = (0, 3)
 """A claim in the SQLite family has a text for each `min_priority`; these two show how they differ."""
+
+PARTS = ("macros", "publishing", "finishing")
+"""Files that only others use."""
 
 ONLY = {"clock": ("rqlite",), "exists": ("libsql", "rqlite"), "finished": ("libsql", "rqlite")}
 """Files of the SQLite family that only some of its backends use."""
@@ -127,9 +133,9 @@ def _statements(backend: str) -> Iterator[Script]:
     for file in (*sorted(root.glob("*.sql.j2")), *sorted(root.glob("calls/*.sql.j2"))):
         path = str(file.relative_to(bundle_root()))
         name = file.name.partition(".")[0]
-        if name == "macros" or path in stored or backend not in ONLY.get(name, (backend,)):
+        if name in PARTS or path in stored or backend not in ONLY.get(name, (backend,)):
             continue
-        if "floor" in find_undeclared_variables(environment().parse(file.read_text())):
+        if name in FLOORED:
             for floor in FLOORS:
                 text = render(path, **variables, floor=floor)
                 yield Script(path, text, notes=(f"for `min_priority` {floor}",))
