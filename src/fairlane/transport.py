@@ -154,7 +154,8 @@ class Transport(Described[T]):
 
         All messages are checked before the first request. One request has up to 1,000 messages, and is carried out in
         full or not at all if `capabilities.atomic_batches` says so. An error of a later request has a note which says
-        how many messages were published. Repeat the call only if the messages have dedup ids.
+        how many messages were published. Repeat the call only if the messages have dedup ids. New groups of one request
+        may stand in line in another order than their messages.
 
         Raises:
             EventEncodingError: an event cannot be stored; nothing was written.
