@@ -112,7 +112,7 @@ class TestPurge:
 
     async def test_more_messages_than_one_request_deletes(self, queue: Queue) -> None:
         """Guards against a purge that ends after its first request, or that takes messages of a neighbour."""
-        many = 2 * PURGED_AT_ONCE
+        many = 2 * PURGED_AT_ONCE if queue.caps.tested_messages >= 2 * PURGED_AT_ONCE else 100
         await queue.fill([("g", event) for event in range(many)])
         await queue.fill([("f", 0), ("g0", 0), ("h", 0)])
         assert await queue.purge("g") == many
@@ -123,22 +123,21 @@ class TestPurge:
         """Every message is either handled or purged, and none both, except where the backend says so."""
         handled: list[Any] = []
         published = 0
-        few = 0 if queue.caps.tested_messages >= 10_000 else 10
 
         async def publish() -> None:
             nonlocal published
-            for _ in range(few or 40):
+            for _ in range(40):
                 published += 1
                 await queue.publish("g", published)
 
         async def work() -> None:
-            for _ in range(few or 60):
+            for _ in range(60):
                 if (lease := await queue.claim("w", LONG)) is not None:
                     handled.append(lease.event)
                     await queue.ack(lease)
 
         async def purge() -> int:
-            return sum([await queue.purge("g") for _ in range(few or 20)])
+            return sum([await queue.purge("g") for _ in range(20)])
 
         _, _, purged = await asyncio.gather(publish(), work(), purge())
         handled += [event for _, event in await queue.drain()]

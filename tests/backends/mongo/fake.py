@@ -39,7 +39,7 @@ class FakeServer:
         meta = {
             "_id": QUEUE,
             "revision": CLIENT_REVISION,
-            "serves": CLIENT_REVISION,
+            "serves": "0001",
             "head_start": head_start,
             "seq": 0,
         }

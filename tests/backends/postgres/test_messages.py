@@ -13,6 +13,7 @@ import psycopg_pool
 import pytest
 
 from fairlane import AuthenticationFailed, BackendUnavailable, FairlaneError, PostgresTransport, connect, migrate
+from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, QueueDamaged
 from tests.backends.postgres.fresh import Database, fresh_database
 from tests.commands import alembic, fairlane
@@ -130,7 +131,7 @@ class TestMigrations:
             with connect(database.url(), "both") as queue:
                 queue.publish("g", 1)
 
-    @pytest.mark.parametrize("revision", ["base", "-1"])
+    @pytest.mark.parametrize("revision", ["base", f"-{int(CLIENT_REVISION)}"])
     def test_alembic_removes_no_queue_that_holds_messages_unless_told_so(
         self, database: Database, revision: str
     ) -> None:
