@@ -40,11 +40,11 @@ HEADER = re.compile(r"--\[\[ ((?:(?!--\[\[).)*)\]\]\nlocal function (\w+)\(keys,
 ERRORS = {
     "LEASELOST": {"lease_lost()", "ack(keys, { args[1]"},
     "BADARGUMENTS": {"bad_arguments()"},
-    "NOQUEUE": {"give_numbers(keys, ", "return lease(", "leases.err and leases "},
-    "WRONGSEQ": {"give_numbers(keys, "},
-    "AGAIN": {"return lease(", "leases.err and leases "},
+    "NOQUEUE": {"no_queue()", "give_numbers(keys, ", "return lease("},
+    "WRONGSEQ": {"wrong_seq(keys)", "give_numbers(keys, "},
+    "AGAIN": {"call_again()", "return lease("},
 }
-"""The codes of errors, and the texts in a function that return one. `publish` and `claim` have the shared parts."""
+"""The codes of errors, and the texts in a function that return one."""
 
 
 def library() -> str:
