@@ -50,25 +50,32 @@ class Operations(Generic[RequestT, AnswerT, T]):
         return (yield from program)
 
     def publish(self, group_id: str, event: T, priority: int, dedup_id: str | None) -> Program[RequestT, AnswerT, int]:
+        program = self.core.publish(*self._draft(group_id, event, priority, dedup_id))
+        return program if self._ready else self._after_check(program)
+
+    def _draft(self, group_id: str, event: T, priority: int, dedup_id: str | None) -> Draft:
+        """Check the arguments of a publish, and encode its event."""
         group_id = contract.check_id("group_id", group_id)
         priority = contract.check_priority("priority", priority)
         dedup_id = contract.check_dedup_id(dedup_id)
         if self._selective:
             self.core.check_arguments("publish", {"priority": priority})
-        payload = encode_event(self.codec, event)
-        program = self.core.publish(group_id, payload, priority, dedup_id)
-        return program if self._ready else self._after_check(program)
+        return group_id, encode_event(self.codec, event), priority, dedup_id
 
     def claim(
         self, worker_id: str, visibility: float, min_priority: int
     ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        program = self.core.claim(*self._wish(worker_id, visibility, min_priority), self._leased)
+        return program if self._ready else self._after_check(program)
+
+    def _wish(self, worker_id: str, visibility: float, min_priority: int) -> tuple[str, float, int]:
+        """Check the arguments of a claim."""
         worker_id = contract.check_id("worker_id", worker_id)
         visibility = contract.check_visibility(visibility)
         min_priority = contract.check_priority("min_priority", min_priority)
         if self._selective:
             self.core.check_arguments("claim", {"min_priority": min_priority})
-        program = self.core.claim(worker_id, visibility, min_priority, self._leased)
-        return program if self._ready else self._after_check(program)
+        return worker_id, visibility, min_priority
 
     def _leased(
         self,
@@ -106,16 +113,12 @@ class Operations(Generic[RequestT, AnswerT, T]):
         return replace(lease, expires_at=expires_at)
 
     def publish_many(self, messages: Iterable[Message[T]]) -> Program[RequestT, AnswerT, list[int]]:
-        return self._when_ready(self._publish_many([self._draft(message) for message in messages]))
-
-    def _draft(self, message: Message[T]) -> Draft:
-        if not isinstance(message, Message):  # possible without a type checker
-            raise TypeError(f"messages must be objects of fairlane.Message, not {type(message).__name__}")
-        priority = contract.check_priority("priority", message.priority)
-        group_id, dedup_id = contract.check_id("group_id", message.group_id), contract.check_dedup_id(message.dedup_id)
-        if self._selective:
-            self.core.check_arguments("publish", {"priority": priority})
-        return group_id, encode_event(self.codec, message.event), priority, dedup_id
+        drafts: list[Draft] = []
+        for each in messages:
+            if not isinstance(each, Message):  # possible without a type checker
+                raise TypeError(f"messages must be objects of fairlane.Message, not {type(each).__name__}")
+            drafts.append(self._draft(each.group_id, each.event, each.priority, each.dedup_id))
+        return self._when_ready(self._publish_many(drafts))
 
     def _publish_many(self, drafts: list[Draft]) -> Program[RequestT, AnswerT, list[int]]:
         seqs: list[int] = []
@@ -131,13 +134,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
     def claim_many(
         self, worker_id: str, visibility: float, limit: int, min_priority: int
     ) -> Program[RequestT, AnswerT, list[Lease[T]]]:
-        worker_id = contract.check_id("worker_id", worker_id)
-        visibility = contract.check_visibility(visibility)
-        limit = contract.check_batch(limit)
-        min_priority = contract.check_priority("min_priority", min_priority)
-        if self._selective:
-            self.core.check_arguments("claim", {"min_priority": min_priority})
-        return self._when_ready(self._claim_many(worker_id, visibility, limit, min_priority))
+        worker_id, visibility, min_priority = self._wish(worker_id, visibility, min_priority)
+        return self._when_ready(self._claim_many(worker_id, visibility, contract.check_batch(limit), min_priority))
 
     def _claim_many(
         self, worker_id: str, visibility: float, limit: int, min_priority: int
@@ -183,12 +181,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
         self, lease: Lease[T], worker_id: str, visibility: float, min_priority: int
     ) -> Program[RequestT, AnswerT, Lease[T] | None]:
         lease = contract.check_lease(lease)
-        worker_id = contract.check_id("worker_id", worker_id)
-        visibility = contract.check_visibility(visibility)
-        min_priority = contract.check_priority("min_priority", min_priority)
-        if self._selective:
-            self.core.check_arguments("claim", {"min_priority": min_priority})
-        return self._when_ready(self.core.ack_and_claim(lease, worker_id, visibility, min_priority, self._leased))
+        wish = self._wish(worker_id, visibility, min_priority)
+        return self._when_ready(self.core.ack_and_claim(lease, *wish, self._leased))
 
     def release(self, group_id: str) -> Program[RequestT, AnswerT, bool]:
         return self._when_ready(self.core.release(contract.check_id("group_id", group_id)))

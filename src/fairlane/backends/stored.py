@@ -26,11 +26,6 @@ PURGED_AT_ONCE = 1000
 ASIDE_SECONDS = 3600.0
 """Seconds for which a damaged group is parked, so that it causes one error per hour."""
 
-EPOCH = instant(0)
-
-NO_TIME = (ValueError, OverflowError, OSError)
-"""The errors of a number that is not a valid time."""
-
 Row: TypeAlias = Mapping[str, Any]
 """The columns of one row by name."""
 
@@ -132,11 +127,8 @@ def lease_of(row: Row, leased: Leased[T]) -> Lease[T]:
     group_id, event = row["group_id"], row["event"]
     if type(event) is bytes:
         group_id, event = as_text(group_id), as_text(event)
-    try:
-        published_at = instant(row["published_at"])
-    except NO_TIME:
-        published_at = EPOCH
-    return leased(group_id, event, row["seq"], row["token"], row["attempts"], published_at, instant(row["expires_at"]))
+    published_at, expires_at = _published(row["published_at"]), instant(row["expires_at"])
+    return leased(group_id, event, row["seq"], row["token"], row["attempts"], published_at, expires_at)
 
 
 def as_text(value: Any) -> Any:
@@ -148,8 +140,8 @@ def _published(microseconds: Any) -> datetime:
     """Return a stored time. If it is not a valid time, return the beginning of the epoch."""
     try:
         return instant(microseconds)
-    except NO_TIME:
-        return EPOCH
+    except (ValueError, OverflowError, OSError):
+        return instant(0)
 
 
 def revision_in(row: Row) -> Revision:
@@ -276,6 +268,19 @@ class ProcedureCore(Core[Call, Rows]):
         if not rows:
             raise LeaseLost(lease.group_id, lease.seq)
         return rows
+
+    def fences(
+        self, leases: Sequence[Lease[Any]]
+    ) -> tuple[list[Lease[Any]], list[dict[str, object]], list[Lease[Any]]]:
+        """Return the leases that may hold, the arguments that identify them, and the leases that cannot hold."""
+        held, fences, lost = [], [], []
+        for lease in leases:
+            try:
+                fences.append(self.fence(lease))
+                held.append(lease)
+            except LeaseLost:
+                lost.append(lease)
+        return held, fences, lost
 
     def fence(self, lease: Lease[Any]) -> dict[str, object]:
         """Return the arguments that identify a lease to a fenced operation.

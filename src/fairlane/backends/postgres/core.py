@@ -23,8 +23,10 @@ class PostgresCore(StoredBatches):
 
     def ack_many(self, leases: Sequence[Lease[Any]]) -> Program[Call, Rows, list[Lease[Any]]]:
         """See `StoredBatches`. A token that is no UUID never held, and would fail the others."""
-        held = [lease for lease in leases if _is_uuid(lease.token)]
-        lost = [lease for lease in leases if not _is_uuid(lease.token)]
+        held: list[Lease[Any]] = []
+        lost: list[Lease[Any]] = []
+        for lease in leases:
+            (held if _is_uuid(lease.token) else lost).append(lease)
         return lost + (yield from super().ack_many(held)) if held else lost
 
     def listed(self, values: Sequence[object]) -> object:

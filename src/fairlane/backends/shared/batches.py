@@ -46,13 +46,7 @@ class StoredBatches(ProcedureCore):
         return [lease_of(row, Lease) for row in (yield from self.sound(rows))]
 
     def ack_many(self, leases: Sequence[Lease[Any]]) -> Program[Call, Rows, list[Lease[Any]]]:
-        held, fences, lost = [], [], []
-        for lease in leases:
-            try:
-                fences.append(self.fence(lease))
-                held.append(lease)
-            except LeaseLost:
-                lost.append(lease)
+        held, fences, lost = self.fences(leases)
         if held:
             arguments = {
                 "p_group_ids": self.listed([fence["p_group_id"] for fence in fences]),

@@ -108,16 +108,8 @@ class BatchCore(ProcedureCore):
         yield  # pragma: no cover - the yield makes this method a program
 
     def ack_many(self, leases: Sequence[Lease[Any]]) -> Program[Call, Rows, list[Lease[Any]]]:
-        held: list[Lease[Any]] = []
-        lost: list[Lease[Any]] = []
-        calls: list[Call] = []
-        for lease in leases:
-            try:
-                calls.append(Call(ACK, self.fence(lease)))
-                held.append(lease)
-            except LeaseLost:
-                lost.append(lease)
-        answers = yield from self.together(ACK_MANY, calls)
+        held, fences, lost = self.fences(leases)
+        answers = yield from self.together(ACK_MANY, [Call(ACK, fence) for fence in fences])
         return lost + [lease for lease, rows in zip(held, answers, strict=True) if not rows]
 
     def ack_and_claim(
