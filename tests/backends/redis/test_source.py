@@ -40,9 +40,9 @@ HEADER = re.compile(r"--\[\[ ((?:(?!--\[\[).)*)\]\]\nlocal function (\w+)\(keys,
 ERRORS = {
     "LEASELOST": {"lease_lost()", "ack(keys, { args[1]"},
     "BADARGUMENTS": {"bad_arguments()"},
-    "NOQUEUE": {"no_queue()", "give_numbers(keys, ", "return lease("},
+    "NOQUEUE": {"no_queue()", "give_numbers(keys, "},
     "WRONGSEQ": {"wrong_seq(keys)", "give_numbers(keys, "},
-    "AGAIN": {"call_again()", "return lease("},
+    "AGAIN": {"call_again()"},
 }
 """The codes of errors, and the texts in a function that return one."""
 
