@@ -8,7 +8,7 @@ import typer
 
 from fairlane.cli.options import QUEUE, Group, Queue, Url, opened
 from fairlane.cli.output import telling
-from fairlane.cli.text import quoted_if_odd
+from fairlane.cli.text import message_count, quoted_if_odd
 
 NOT_LEASED = 1
 
@@ -33,6 +33,6 @@ def purge(group: Group, yes: Yes = False, url: Url = None, queue: Queue = QUEUE)
         raise ValueError(f"the messages that wait in {quoted_if_odd(group)} would be lost: add --yes to delete them")
     with opened(url, queue) as transport:
         purged = transport.purge(group)
-    deleted = "1 message" if purged == 1 else f"{purged:,} messages"
+    deleted = message_count(purged)
     with telling(f"{deleted} of {quoted_if_odd(group)} were deleted"):
         typer.echo(f"{deleted} deleted.")

@@ -9,7 +9,7 @@ import typer
 from fairlane import migrate as migrations
 from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url
 from fairlane.cli.output import telling
-from fairlane.cli.text import json_line
+from fairlane.cli.text import json_line, message_count
 from fairlane.environ import resolve_url
 from fairlane.errors import QueueDamaged, SchemaNotReady
 
@@ -96,7 +96,7 @@ def migrate(
 def _refuse_to_lose_messages(url: str, queue: str) -> None:
     messages = migrations.messages_in(url, queue)
     if messages:
-        lost = "1 message" if messages == 1 else f"{messages:,} messages"
+        lost = message_count(messages)
         raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove the queue")
 
 

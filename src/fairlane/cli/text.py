@@ -49,6 +49,11 @@ def quoted_if_odd(text: str) -> str:
     return text if plain else event_text(text)
 
 
+def message_count(number: int) -> str:
+    """Return how many messages there are, in words: `1 message`, `2,000 messages`."""
+    return "1 message" if number == 1 else f"{number:,} messages"
+
+
 def event_text(event: object, longest: int | None = None) -> str:
     """Return an event as readable JSON of at most `longest` characters."""
     text = escaped(json.dumps(event, ensure_ascii=False))
