@@ -172,8 +172,11 @@ async def awaited(role: str, url: str, queue: str, journal: Journal, plan: Plan)
 
 
 async def impatient(call: Any, plan: Plan) -> Any:
-    """Await a call, and sometimes give up at once."""
-    return await asyncio.wait_for(call, plan.pause() / 2 if plan.chance(0.03) else None)
+    """Await a call, and sometimes give up at once, which counts as cancelled."""
+    try:
+        return await asyncio.wait_for(call, plan.pause() / 2 if plan.chance(0.03) else None)
+    except TimeoutError as error:
+        raise asyncio.CancelledError from error
 
 
 async def publish_once_async(transport: Any, journal: Journal, plan: Plan) -> None:
@@ -182,20 +185,14 @@ async def publish_once_async(transport: Any, journal: Journal, plan: Plan) -> No
             await asyncio.sleep(0.05)
     if plan.chance(0.2):
         with suppress(asyncio.CancelledError), publishing(journal, plan.messages()) as (messages, entries):
-            try:
-                seqs = await impatient(transport.publish_many(messages), plan)
-            except TimeoutError as error:
-                raise asyncio.CancelledError from error
+            seqs = await impatient(transport.publish_many(messages), plan)
             for each, seq in zip(entries, seqs, strict=True):
                 each.returned(seq)
         return
     group_id, event, priority = plan.message()
     try:
         with journal.call("publish", group_id=group_id, event=event, priority=priority) as entry:
-            try:
-                entry.returned(await impatient(transport.publish(group_id, event, priority), plan))
-            except TimeoutError as error:
-                raise asyncio.CancelledError from error
+            entry.returned(await impatient(transport.publish(group_id, event, priority), plan))
     except asyncio.CancelledError:
         return
 
@@ -204,10 +201,7 @@ async def work_many_async(transport: Any, journal: Journal, plan: Plan) -> None:
     visibility = plan.visibility()
     leases = []
     with suppress(asyncio.CancelledError), claiming(journal, facts, visibility, 3) as claimed:
-        try:
-            leases = await impatient(transport.claim_many("worker", visibility, 3), plan)
-        except TimeoutError as error:
-            raise asyncio.CancelledError from error
+        leases = await impatient(transport.claim_many("worker", visibility, 3), plan)
         claimed(leases)
     if leases and plan.chance(0.5):
         with suppress(LeaseLost), going_on(journal, facts, leases[-1], visibility) as went_on:
@@ -226,10 +220,7 @@ async def work_once_async(transport: Any, journal: Journal, plan: Plan) -> None:
     visibility = plan.visibility()
     try:
         with journal.call("claim", visibility=visibility) as entry:
-            try:
-                lease = await impatient(transport.claim("worker", visibility), plan)
-            except TimeoutError as error:
-                raise asyncio.CancelledError from error
+            lease = await impatient(transport.claim("worker", visibility), plan)
             entry.returned(facts(lease) if lease else None)
     except asyncio.CancelledError:
         return
