@@ -20,6 +20,17 @@ from tests.backends.redis.library import Library
 from tests.backends.redis.servers import private
 from tests.harness import eventually, held
 
+WRONG_SEQ = r"field seq of .*:meta.*: `fairlane migrate` repairs it"
+
+
+def with_last_number(damaged: tuple[fairlane.RedisTransport[Any], Library], last: str) -> Any:
+    """Publish three messages, set the last number, and return what the keys contain then."""
+    queue, library = damaged
+    for number in range(3):
+        queue.publish("g", number)
+    library.client.hset(library.key("meta"), "seq", last)
+    return contents(library)
+
 
 @pytest.mark.parametrize("last", ["0", "2", "-5", str(2**53 - 1), str(10**16), str(2**63 - 1), "rubbish", ""])
 def test_a_last_number_that_is_wrong_overwrites_no_message(
@@ -27,11 +38,8 @@ def test_a_last_number_that_is_wrong_overwrites_no_message(
 ) -> None:
     """Guards against a publish that overwrites a waiting message, and against numbers that are not valid."""
     queue, library = damaged
-    for number in range(3):
-        queue.publish("g", number)
-    library.client.hset(library.key("meta"), "seq", last)
-    before = contents(library)
-    with pytest.raises(QueueDamaged, match=r"field seq of .*:meta.*: `fairlane migrate` repairs it"):
+    before = with_last_number(damaged, last)
+    with pytest.raises(QueueDamaged, match=WRONG_SEQ):
         queue.publish("h", 3)
     assert contents(library) == before
     migrate.upgrade(os.environ["FAIRLANE_TEST_REDIS_URL"], queue=library.queue)
@@ -45,11 +53,8 @@ def test_a_batch_of_which_one_number_is_wrong_stores_nothing(
 ) -> None:
     """Guards against the first messages of a batch that are stored before the wrong number is found."""
     queue, library = damaged
-    for number in range(3):
-        queue.publish("g", number)
-    library.client.hset(library.key("meta"), "seq", last)
-    before = contents(library)
-    with pytest.raises(QueueDamaged, match=r"field seq of .*:meta.*: `fairlane migrate` repairs it"):
+    before = with_last_number(damaged, last)
+    with pytest.raises(QueueDamaged, match=WRONG_SEQ):
         queue.publish_many([fairlane.Message(f"h{number}", number) for number in range(10)])
     assert contents(library) == before
 
