@@ -24,7 +24,7 @@ from psycopg import sql
 from fairlane import migrate
 
 QUEUE = "bench_horizon"
-CORES: set[int] = set()
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 Times = dict[str, list[float]]
 
 
@@ -76,12 +76,10 @@ class Side:
         self.times: Times = defaultdict(list)
         # A server process stays on its core for a long time, and which core it is decides how long it takes to wake it.
         # So both server processes get the same core, and this one another.
-        if self.connection.info.host in ("127.0.0.1", "localhost"):
-            with suppress(AttributeError, OSError):  # only Linux can do this, and only for processes of this user
-                cores = sorted(os.sched_getaffinity(0) | CORES)
-                CORES.update(cores)
-                os.sched_setaffinity(self.connection.info.backend_pid, {cores[0]})
-                os.sched_setaffinity(0, {cores[-1]})
+        if CORES and self.connection.info.host in ("127.0.0.1", "localhost"):
+            with suppress(OSError):  # the server belongs to another user
+                os.sched_setaffinity(self.connection.info.backend_pid, {CORES[0]})
+                os.sched_setaffinity(0, {CORES[-1]})
 
     def timed(self, name: str, statement: str, *arguments: object) -> list[tuple[object, ...]]:
         begun = time.perf_counter()

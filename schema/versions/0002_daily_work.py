@@ -1,4 +1,4 @@
-"""Add what operators and workers need every day: release and purge."""
+"""Add operations on many messages for workers, and release and purge for operators."""
 
 from fairlane.migrate.revisions import Files, apply
 

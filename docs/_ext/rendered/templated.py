@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import Any
 
 from alembic.script import ScriptDirectory
+from jinja2.meta import find_undeclared_variables
 
 from fairlane import migrate
 from fairlane.backends import MANIFESTS
 from fairlane.backends.targets import Choices
 from fairlane.migrate.settings import Settings
-from fairlane.templates import bundle_root, render
+from fairlane.templates import bundle_root, environment, render
 
 QUEUE = "fairlane"
 URLS: Mapping[str, str] = {
@@ -33,7 +34,6 @@ FIRST = (
 )
 """The operations that a reader looks for, in this order; the others follow by name."""
 
-FLOORED = ("claim", "claim_next")
 FLOORS = (0, 3)
 """A claim in the SQLite family has a text for each `min_priority`; these two show how they differ."""
 
@@ -135,7 +135,7 @@ def _statements(backend: str) -> Iterator[Script]:
         name = file.name.partition(".")[0]
         if name in PARTS or path in stored or backend not in ONLY.get(name, (backend,)):
             continue
-        if name in FLOORED:
+        if "floor" in find_undeclared_variables(environment().parse(file.read_text())):
             for floor in FLOORS:
                 text = render(path, **variables, floor=floor)
                 yield Script(path, text, notes=(f"for `min_priority` {floor}",))
