@@ -27,6 +27,7 @@ class Operations(Generic[RequestT, AnswerT, T]):
         self.codec = codec
         self._decoding_errors = errors_of(codec)
         self._ready = False
+        self._last_wish: tuple[object, object, object, tuple[str, float, int]] = None, None, None, ("", 0.0, 0)
         self._selective = type(core).check_arguments is not Core.check_arguments
 
     def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
@@ -69,13 +70,19 @@ class Operations(Generic[RequestT, AnswerT, T]):
         return program if self._ready else self._after_check(program)
 
     def _wish(self, worker_id: str, visibility: float, min_priority: int) -> tuple[str, float, int]:
-        """Check the arguments of a claim."""
+        """Check the arguments of a claim. A worker repeats them, so the same objects are not checked again."""
+        last = self._last_wish
+        if worker_id is last[0] and visibility is last[1] and min_priority is last[2]:
+            return last[3]
+        given = worker_id, visibility, min_priority
         worker_id = contract.check_id("worker_id", worker_id)
         visibility = contract.check_visibility(visibility)
         min_priority = contract.check_priority("min_priority", min_priority)
         if self._selective:
             self.core.check_arguments("claim", {"min_priority": min_priority})
-        return worker_id, visibility, min_priority
+        wish = worker_id, visibility, min_priority
+        self._last_wish = *given, wish
+        return wish
 
     def _leased(
         self,

@@ -126,7 +126,7 @@ def lease_of(row: Row, leased: Leased[T]) -> Lease[T]:
     """Return the lease in the row of a claim."""
     group_id, event = row["group_id"], row["event"]
     if type(event) is bytes:
-        group_id, event = as_text(group_id), as_text(event)
+        group_id, event = as_text(group_id), event.decode("utf-8", "surrogateescape")
     published_at, expires_at = _published(row["published_at"]), instant(row["expires_at"])
     return leased(group_id, event, row["seq"], row["token"], row["attempts"], published_at, expires_at)
 
@@ -155,9 +155,13 @@ class ProcedureCore(Core[Call, Rows]):
     client_tokens: ClassVar[bool] = False
     """Whether the client makes the token of a claim. Needed if the server cannot, or may apply a request twice."""
 
+    def send(self, request: Call) -> Program[Call, Rows, Rows]:
+        """Send a request. A core overrides this if its server may answer "busy, nothing was done"."""
+        return (yield request)
+
     def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
-        """Request one operation. A core overrides this if its server may answer "busy, nothing was done"."""
-        return (yield Call(operation, arguments or {}))
+        """Request one operation."""
+        return self.send(Call(operation, arguments or {}))
 
     def revision(self) -> Program[Call, Rows, Revision | None]:
         rows = yield from self.call(REVISION)
@@ -166,7 +170,7 @@ class ProcedureCore(Core[Call, Rows]):
         return revision_in(rows[0])
 
     def publish(self, group_id: str, payload: str, priority: int, dedup_id: str | None) -> Program[Call, Rows, int]:
-        rows = yield from self.call(PUBLISH, self.publish_arguments(group_id, payload, priority, dedup_id))
+        rows = yield from self.send(Call(PUBLISH, self.publish_arguments(group_id, payload, priority, dedup_id)))
         return int(rows[0]["seq"])
 
     def publish_arguments(
@@ -178,7 +182,7 @@ class ProcedureCore(Core[Call, Rows]):
     def claim(
         self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
     ) -> Program[Call, Rows, Lease[T] | None]:
-        rows = yield from self.call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority))
+        rows = yield from self.send(Call(CLAIM, self.claim_arguments(worker_id, visibility, min_priority)))
         if not rows:
             return None
         if fault := self.claim_fault(rows[0]):
@@ -262,7 +266,7 @@ class ProcedureCore(Core[Call, Rows]):
     ) -> Program[Call, Rows, Rows]:
         """Call an operation that needs the token of the group."""
         try:
-            rows = yield from self.call(operation, arguments)
+            rows = yield from self.send(Call(operation, arguments))
         except LeaseGone as gone:
             raise LeaseLost(lease.group_id, lease.seq) from gone.__cause__
         if not rows:

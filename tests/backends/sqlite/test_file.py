@@ -430,7 +430,7 @@ def test_no_message_is_lost_in_a_file_that_was_deleted_or_replaced(
 class Broken:
     """A connection to a disk that is gone."""
 
-    def execute(self, *_: object) -> None:
+    def perform(self, *_: object) -> None:
         error = sqlite3.OperationalError(os.strerror(errno.EIO))
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
         raise error

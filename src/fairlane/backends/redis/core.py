@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fairlane.backends.redis.errors import Refused, Unclaimed, Unfinished
 from fairlane.backends.redis.wire import is_encodable
 from fairlane.backends.shared.batches import StoredBatches
-from fairlane.backends.stored import CLAIM, QUEUE_STATUS, REVISION, Call, Operation, Row, Rows
+from fairlane.backends.stored import CLAIM, QUEUE_STATUS, REVISION, Call, Row, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.program import Program
@@ -42,9 +40,9 @@ class RedisCore(StoredBatches):
             return "some of its messages have no place in line: `fairlane migrate` repairs that"
         return None
 
-    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
-        """Request one operation. If the server refuses it without a reason, check whether the functions are missing."""
-        request = Call(operation, arguments or {})
+    def send(self, request: Call) -> Program[Call, Rows, Rows]:
+        """Send a request. If the server refuses it without a reason, check whether the functions are missing."""
+        operation = request.operation
         while True:
             try:
                 return (yield request)

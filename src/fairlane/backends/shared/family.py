@@ -21,7 +21,7 @@ class FamilyCore(BatchCore):
         if row["event"] is None:
             return super().claim_fault(row)
         group_id = row["group_id"]
-        if isinstance(group_id, bytes):  # a text on rqlite
+        if not group_id.isascii() and isinstance(group_id, bytes):  # a text on rqlite
             try:
                 group_id.decode()
             except UnicodeDecodeError:

@@ -7,8 +7,7 @@ operations, so that each rule is in one place.
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fairlane.backends.base import Draft, Leased
@@ -41,13 +40,6 @@ def answer_of(answers: Iterable[Rows]) -> Rows:
 
 class BatchCore(ProcedureCore):
     """The programs for many messages, and the claim on which they rely."""
-
-    @abstractmethod
-    def send(self, request: Call) -> Program[Call, Rows, Rows]:
-        """Send one request, and send it again if that helps and does no harm."""
-
-    def call(self, operation: Operation, arguments: Mapping[str, object] | None = None) -> Program[Call, Rows, Rows]:
-        return self.send(Call(operation, arguments or {}))
 
     def together(
         self, operation: Operation, calls: Sequence[Call], ends: float | None = None

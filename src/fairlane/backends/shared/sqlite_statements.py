@@ -30,16 +30,24 @@ class Statements(Generic[TextT]):
     def __init__(self, queue: str, dialect: str, convert: Callable[[str, Operation], TextT] | None = None) -> None:
         self._variables = {"queue": queue, "dialect": dialect}
         self._convert = convert
-        self._texts: dict[Operation | tuple[Operation, int], TextT] = {}
+        self._texts: dict[Operation, TextT] = {}
+        self._claims: dict[Operation, dict[int, TextT]] = {}  # a claim has one text for each priority floor
 
     def __getitem__(self, call: Call) -> TextT:
-        operation, floor = call.operation, call.arguments.get("p_min_priority")
-        # a claim has one text for each priority floor
-        key = operation if floor is None else (operation, floor)
-        return self._texts.get(key) or self._rendered(key, operation)
+        operation = call.operation
+        try:
+            if operation in self._claims:
+                return self._claims[operation][call.arguments["p_min_priority"]]
+            return self._texts[operation]
+        except KeyError:
+            return self._rendered(operation, call.arguments.get("p_min_priority"))
 
-    def _rendered(self, key: Operation | tuple[Operation, int], operation: Operation) -> TextT:
-        extra = {"floor": key[1]} if isinstance(key, tuple) else {}
+    def _rendered(self, operation: Operation, floor: int | None) -> TextT:
+        extra = {} if floor is None else {"floor": floor}
         text = statement(f"procedures/sqlite/{operation.name}.sql.j2", **self._variables, **extra)
-        made = self._texts[key] = cast(TextT, text) if self._convert is None else self._convert(text, operation)
+        made = cast(TextT, text) if self._convert is None else self._convert(text, operation)
+        if floor is None:
+            self._texts[operation] = made
+        else:
+            self._claims.setdefault(operation, {})[floor] = made
         return made

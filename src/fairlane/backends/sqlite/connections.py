@@ -66,9 +66,11 @@ class OwnConnection(forks.ForkAwareWithLock):
     def run(self, statement: Statement, request: Call) -> Rows:
         """Run one statement, and commit it."""
         with self._lock:
-            connection = self._current()
+            connection = self._connection
+            if connection is None or time.monotonic() >= self._check_at:
+                connection = self._checked()
             try:
-                cursor = connection.execute(statement, request.arguments)
+                cursor = connection.perform(statement, request.arguments)
                 try:
                     return rows_of(cursor, statement)
                 except BaseException:
@@ -82,7 +84,7 @@ class OwnConnection(forks.ForkAwareWithLock):
     def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
         """Run statements in one transaction, and return the rows of each."""
         with self._lock:
-            connection = self._current()
+            connection = self._checked()
             try:
                 return connection.together(parts, waits_for_disk)
             except BaseException as error:
@@ -90,20 +92,17 @@ class OwnConnection(forks.ForkAwareWithLock):
                     self._drop()
                 raise
 
-    def _current(self) -> QueueConnection:
+    def _checked(self) -> QueueConnection:
+        """Return the connection to the file that the path has now."""
         if self._closed:
             raise TransportClosed()
-        if time.monotonic() >= self._check_at:
-            self._check_file()
-        if self._connection is None:
-            self._connection = self._opener()
-        return self._connection
-
-    def _check_file(self) -> None:
         file = self._opener.identity()
         if file != self._file:
             self._drop()
         self._file, self._check_at = file, time.monotonic() + CHECK_INTERVAL
+        if self._connection is None:
+            self._connection = self._opener()
+        return self._connection
 
     def close(self) -> None:
         """Close the connection, after a running statement has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlane.backends.shared import forks
@@ -31,11 +31,11 @@ class QueueConnection(sqlite3.Connection):
     selective = False
     waits = True
 
-    def execute(self, text: str, arguments: Any = (), /) -> sqlite3.Cursor:
-        """Run a statement."""
-        if self.selective and isinstance(text, Statement) and self.waits is not text.waits_for_disk:
+    def perform(self, statement: Statement, arguments: Mapping[str, Any]) -> sqlite3.Cursor:
+        """Run an operation."""
+        if self.selective and self.waits is not statement.waits_for_disk:
             self._change_level()
-        return _execute(self, text, arguments)
+        return _execute(self, statement, arguments)
 
     def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
         """Run statements in one transaction, and return the rows of each.
@@ -82,7 +82,8 @@ class ThreadConnection(QueueConnection):
     def execute(self, text: str, arguments: Any = (), /) -> Any:
         """Run a statement to its end."""
         with self._running:
-            return FinishedCursor(super().execute(text, arguments))
+            cursor = self.perform(text, arguments) if isinstance(text, Statement) else super().execute(text, arguments)
+            return FinishedCursor(cursor)
 
     def together(self, parts: Sequence[Part], waits_for_disk: bool) -> list[Rows]:
         """Run statements in one transaction to its end."""
