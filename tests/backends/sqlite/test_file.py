@@ -27,6 +27,7 @@ from fairlane import migrate
 from fairlane.backends.sqlite import connections
 from fairlane.backends.sqlite.address import locate
 from fairlane.backends.sqlite.executor import AsyncSqliteExecutor, SqliteExecutor
+from fairlane.backends.sqlite.file import CHECKPOINT_PAGES
 from fairlane.backends.sqlite.wire import Statement
 from fairlane.backends.stored import QUEUE_STATUS, REVISION, Call
 from fairlane.errors import (
@@ -357,6 +358,14 @@ class TestFullAndBusy:
             queue.publish("g", 1)
             holder.execute("begin immediate")
             assert queue.inspect.queue().messages == 1
+
+    def test_the_log_is_written_back_before_it_has_grown_far_above_its_limit(self, url: str) -> None:
+        # Guards against a limit that SQLite does not take: the log would grow as long as the process runs.
+        limit = CHECKPOINT_PAGES * 4096
+        with fairlane.connect(url) as queue:
+            for _ in range(8):
+                queue.publish_many([fairlane.Message("g", "x" * 4000)] * 1000)
+            assert limit / 2 < Path(f"{path_of(url)}-wal").stat().st_size < 2 * limit
 
     def test_a_queue_dropped_under_a_transport_is_not_there(self, url: str) -> None:
         with fairlane.connect(url) as queue:
