@@ -113,6 +113,14 @@ class AsyncTransport(Described[T]):
         """Delete the messages that wait in a group, and return how many there were; see `Transport.purge`."""
         return await run_async(self._operations.purge(group_id), self._execute)
 
+    async def pause(self, group_id: str | None = None) -> bool:
+        """Let claims pass a group, or the whole queue, over until `resume`; see `Transport.pause`."""
+        return await run_async(self._operations.pause(group_id), self._execute)
+
+    async def resume(self, group_id: str | None = None) -> bool:
+        """End the pause of a group, or of the whole queue; see `Transport.resume`."""
+        return await run_async(self._operations.resume(group_id), self._execute)
+
     async def close(self) -> None:
         """Close the connections that this transport opened; the application's own client stays open. Idempotent."""
         from asyncio import shield

@@ -57,6 +57,7 @@ class Capabilities:
         dedup_seconds: None if a `dedup_id` counts as long as its message is in the queue. Otherwise it counts for this
             many seconds from the publish, even if the message was acked.
         release: an operator can end a lease, and purge a group.
+        pause: an operator can pause a group or the queue.
         atomic_batches: one request of `publish_many` is carried out in full or not at all.
         transactional_publish: a publish can be part of the application's own transaction.
         exact_counts: the figures of `inspect` are exact.
@@ -82,6 +83,7 @@ class Capabilities:
     extend_after_expiry: bool = True
     dedup_seconds: float | None = None
     release: bool = True
+    pause: bool = True
     atomic_batches: bool = True
     transactional_publish: bool = False
     exact_counts: bool = True

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 T = TypeVar("T", default=Any)
 """The type of an event, which is what the codec's `decode` returns. `Any` for JSON."""
 
-GroupState = Literal["ready", "in_flight", "parked"]
+GroupState = Literal["ready", "in_flight", "parked", "paused"]
 MessageState = Literal["in_flight", "waiting"]
 
 
@@ -93,6 +93,7 @@ class Revision:
 class QueueStatus:
     """The figures of the whole queue. `oldest_seconds` is the age of the oldest message, None for an empty queue.
 
+    `paused` counts the groups that are paused and not in flight. `is_paused` says whether the whole queue is paused.
     With `is_estimate`, figures above 10,000 are estimates, and `oldest_seconds` is a lower bound.
     SQS gives only `in_flight` (which includes parked groups) and `messages`, both approximate. Its other figures
     are None.
@@ -106,6 +107,8 @@ class QueueStatus:
     messages: int
     oldest_seconds: float | None
     is_estimate: bool = False
+    paused: int | None = 0
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,14 @@ class GroupStatus:
     """One group.
 
     Attributes:
-        state: `in_flight` while a lease runs, `parked` while a delay runs, else `ready`.
+        state: `in_flight` while a lease runs, `paused` while the group is paused, `parked` while a delay runs, else
+            `ready`. Groups that are paused are shown also if they have no messages.
         depth: number of messages in the group, the leased one included; see `depth_is_capped`.
         oldest_seconds: age of its oldest message.
         worker_id: the worker that holds the lease or held the expired one; None if the group is not leased.
         attempts: number of deliveries of the message at the head so far.
-        ready_in_seconds: seconds until the group is claimable; 0 if it is claimable now.
+        ready_in_seconds: seconds until the group is claimable; 0 if it is claimable now. Of a paused group: seconds
+            until it would be claimable if it was resumed now.
         depth_is_capped: the group has more messages than `depth`; the rest was not counted.
     """
 

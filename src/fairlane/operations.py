@@ -197,6 +197,12 @@ class Operations(Generic[RequestT, AnswerT, T]):
     def purge(self, group_id: str) -> Program[RequestT, AnswerT, int]:
         return self._when_ready(self.core.purge(contract.check_id("group_id", group_id)))
 
+    def pause(self, group_id: str | None) -> Program[RequestT, AnswerT, bool]:
+        return self._when_ready(self.core.pause(None if group_id is None else contract.check_id("group_id", group_id)))
+
+    def resume(self, group_id: str | None) -> Program[RequestT, AnswerT, bool]:
+        return self._when_ready(self.core.resume(None if group_id is None else contract.check_id("group_id", group_id)))
+
     def queue_status(self) -> Program[RequestT, AnswerT, QueueStatus]:
         return self._when_ready(self.core.queue_status())
 

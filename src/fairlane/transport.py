@@ -229,6 +229,27 @@ class Transport(Described[T]):
         """
         return run(self._operations.purge(group_id), self._execute)
 
+    def pause(self, group_id: str | None = None) -> bool:
+        """Let claims pass a group over until `resume`. Return False if it was paused already.
+
+        Publishes go on, also into a group without messages. A lease that is under way may be extended, acked or nacked;
+        if it expires, no worker takes the message over.
+
+        Args:
+            group_id: the group; None pauses the whole queue, whichever groups are paused.
+        """
+        return run(self._operations.pause(group_id), self._execute)
+
+    def resume(self, group_id: str | None = None) -> bool:
+        """End the pause of a group. Return False if it was not paused.
+
+        The group goes to the back of the line, unless a lease or a delay still runs: then it waits for its end.
+
+        Args:
+            group_id: the group; None ends the pause of the whole queue. Groups that are paused by name stay paused.
+        """
+        return run(self._operations.resume(group_id), self._execute)
+
     def close(self) -> None:
         """Close the connections that this transport opened; the application's own client stays open. Idempotent."""
         if self._execute is not refuse:

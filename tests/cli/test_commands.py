@@ -40,7 +40,7 @@ def test_help_names_every_command() -> None:
     commands = {line.split()[0] for line in listed if line.strip()}
     assert commands == {
         *("migrate", "status", "stats", "groups", "peek", "backends", "demo"),
-        *("publish", "claim", "ack", "nack", "extend", "release", "purge"),
+        *("publish", "claim", "ack", "nack", "extend", "release", "purge", "pause", "resume"),
     }
 
 
@@ -133,6 +133,20 @@ def test_purge_deletes_only_when_it_is_told_twice(url: str, queue: Transport) ->
     assert fairlane("release", "a b", "--url", url).ok()
     assert fairlane("purge", "a b", "--yes", "--url", url).ok().out == "1 message deleted.\n"
     assert fairlane("purge", "a b", "--yes", "--url", url).ok().out == "0 messages deleted.\n"
+
+
+@pytest.mark.parametrize(("which", "name"), [(["a b"], "The group 'a b'"), ([], "The queue fairlane")])
+def test_pause_and_resume_a_group_or_the_queue(url: str, queue: Transport, which: list[str], name: str) -> None:
+    queue.publish("a b", 1)
+    assert fairlane("resume", *which, "--url", url) == Done(1, "", f"{name} is not paused.\n")
+    assert fairlane("pause", *which, "--url", url).ok() == Done(0, "", "")
+    assert fairlane("pause", *which, "--url", url) == Done(1, "", f"{name} is paused already.\n")
+    assert fairlane("claim", "--url", url).code == 1
+    stats, shown = fairlane("stats", "--url", url).ok().out, fairlane("groups", "--url", url).ok().out
+    assert ("(paused)" in stats) == (not which)
+    assert ("paused" in shown) == bool(which)
+    assert fairlane("resume", *which, "--url", url).ok() == Done(0, "", "")
+    assert fairlane("claim", "--url", url).ok().json["event"] == 1
 
 
 def test_groups_says_when_there_are_more(url: str, queue: Transport) -> None:

@@ -265,6 +265,21 @@ class Machine(RuleBasedStateMachine):
     def purge(self, group: str) -> None:
         assert self.wait(self.queue.purge(group)) == self.model.purge(group)
 
+    @precondition(lambda self: self.caps.pause)
+    @rule(group=groups)
+    def pause(self, group: str) -> None:
+        assert self.wait(self.queue.pause(group)) == self.model.pause(group)
+
+    @precondition(lambda self: self.caps.pause)
+    @rule(group=st.one_of(groups, st.none()))
+    def resume(self, group: str | None) -> None:
+        assert self.wait(self.queue.resume(group)) == self.model.resume(group)
+
+    @precondition(lambda self: self.caps.pause)
+    @rule()
+    def pause_all(self) -> None:
+        assert self.wait(self.queue.pause()) == self.model.pause(None)
+
     async def _expire(self, lease: Lease) -> None:
         await self.queue.expired(await self.queue.extend(lease, BRIEF))
 
@@ -274,14 +289,16 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         status = self.wait(self.queue.status())
-        assert [status.groups, status.ready, status.in_flight, status.parked] == self.model.states()
+        figures = [status.groups, status.ready, status.in_flight, status.parked, status.paused or 0]
+        assert figures == self.model.states()
+        assert status.is_paused == (None in self.model.paused)
         assert status.messages == self.model.messages()
 
     @precondition(lambda self: self.caps.inspect_messages)
     @rule()
     def look(self) -> None:
         rows = {row.group_id: row for row in self.wait(self.queue.groups())}
-        assert set(rows) == set(self.model.groups)
+        assert set(rows) == set(self.model.groups) | (self.model.paused - {None})
         for name, group in self.model.groups.items():
             row = rows[name]
             expected = (self.model.state(name), group.priority, len(group.messages), group.attempts)
@@ -291,7 +308,8 @@ class Machine(RuleBasedStateMachine):
                 (m.seq, m.event, m.dedup_id) for m in group.messages
             ]
         if self.caps.fairness:
-            assert [name for name in rows if rows[name].state == "ready"] == self.model.line()
+            ready = [name for name in self.model.order() if self.model.state(name) == "ready"]
+            assert [name for name in rows if rows[name].state == "ready"] == ready
 
     @rule()
     def drain(self) -> None:
@@ -299,7 +317,7 @@ class Machine(RuleBasedStateMachine):
         while (lease := self._claim(0)) is not None:
             self.wait(self.queue.ack(lease))
             self.model.ack(lease.group_id)
-        if not self.model.groups:
+        if not self.model.groups and not self.model.paused:
             assert self.wait(self.queue.leftovers()) == {}
 
 

@@ -33,6 +33,8 @@ def every_call(queue: Queue, lease: Lease) -> dict[str, Callable[[], Awaitable[A
         calls |= {"look at groups": queue.groups, "look at messages": lambda: queue.messages("g")}
     if queue.caps.release:
         calls |= {"release": lambda: queue.release("g"), "purge": lambda: queue.purge("g")}
+    if queue.caps.pause:
+        calls |= {"pause": lambda: queue.pause("other"), "resume": lambda: queue.resume("other")}
     return calls
 
 

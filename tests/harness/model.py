@@ -39,6 +39,7 @@ class Model:
     def __init__(self, head_start: float | str, now: int = 0) -> None:
         self.now = now
         self.groups: dict[str, Group] = {}
+        self.paused: set[str | None] = set()
         self.last_seq = 0
         self._head_start = None if head_start == "always" else round(float(head_start) * SECOND)
         self._dedup: dict[str, int] = {}
@@ -113,6 +114,21 @@ class Model:
             del self.groups[group_id]
         return len(purged)
 
+    def pause(self, group_id: str | None) -> bool:
+        """Pause a group, or the queue. An empty group can be paused too."""
+        done = group_id not in self.paused
+        self.paused.add(group_id)
+        return done
+
+    def resume(self, group_id: str | None) -> bool:
+        """End a pause. A group that waits for nothing goes to the back of the line."""
+        if group_id not in self.paused:
+            return False
+        self.paused.remove(group_id)
+        if group_id in self.groups and self.state(group_id) == "ready":
+            self.groups[group_id].place = self._place()
+        return True
+
     def expire(self, group_id: str) -> None:
         """Let a lease run out; its token holds until somebody claims the group."""
         self.groups[group_id].place = self._place()
@@ -124,22 +140,27 @@ class Model:
 
     def order(self) -> list[str]:
         """Return all groups, in the order of their places."""
-        return sorted(self.groups, key=lambda group_id: self.groups[group_id].place)
+        return sorted(self.groups, key=lambda group_id: (group_id in self.paused, self.groups[group_id].place))
 
     def line(self, floor: int = 0) -> list[str]:
         """Return the claimable groups, first the one that the next claim must return."""
+        if None in self.paused:
+            return []
         return [name for name in self.order() if self.groups[name].priority >= floor and self.state(name) == "ready"]
 
     def state(self, group_id: str) -> str:
         group = self.groups[group_id]
-        if group.place[0] == 0 or group.place[1] <= self.now:
-            return "ready"
-        return "parked" if group.token is None else "in_flight"
+        waits = group.place[0] == 1 and group.place[1] > self.now
+        if waits and group.token is not None:
+            return "in_flight"
+        if group_id in self.paused:
+            return "paused"
+        return "parked" if waits else "ready"
 
     def states(self) -> list[int]:
-        """Return how many groups there are, and how many of them are ready, in flight and parked."""
+        """Return how many groups there are, and how many of them are ready, in flight, parked and paused."""
         found = [self.state(group_id) for group_id in self.groups]
-        return [len(found), *(found.count(state) for state in ("ready", "in_flight", "parked"))]
+        return [len(found), *(found.count(state) for state in ("ready", "in_flight", "parked", "paused"))]
 
     def messages(self) -> int:
         """Return how many messages there are."""

@@ -95,6 +95,12 @@ class Queue:
     async def purge(self, group_id: str) -> int:
         return cast(int, await self.call(self.transport.purge, group_id))
 
+    async def pause(self, group_id: str | None = None) -> bool:
+        return cast(bool, await self.call(self.transport.pause, group_id))
+
+    async def resume(self, group_id: str | None = None) -> bool:
+        return cast(bool, await self.call(self.transport.resume, group_id))
+
     async def close(self) -> None:
         await self.call(self.transport.close)
 

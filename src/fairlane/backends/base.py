@@ -189,6 +189,14 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         """Delete the messages of a group that are not leased; return how many there were."""
 
     @abstractmethod
+    def pause(self, group_id: str | None) -> Program[RequestT, AnswerT, bool]:
+        """Let claims pass a group over, or all groups if it is None; return False if that was so already."""
+
+    @abstractmethod
+    def resume(self, group_id: str | None) -> Program[RequestT, AnswerT, bool]:
+        """End the pause of a group, or that of the queue; return False if there was none."""
+
+    @abstractmethod
     def queue_status(self) -> Program[RequestT, AnswerT, QueueStatus]:
         """Return the queue's figures."""
 

@@ -67,8 +67,12 @@ NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for
 EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
 RELEASE = Operation("release", ("group_id",), repeatable=False, waits_for_disk=True, since="0002")
 PURGE = Operation("purge", ("seq",), repeatable=False, waits_for_disk=True, since="0002")
+PAUSE = Operation("pause", ("done",), waits_for_disk=True, since="0002")
+RESUME = Operation("resume", ("done",), waits_for_disk=True, since="0002")
 QUEUE_STATUS = Operation(
-    "queue_status", ("queue", "groups", "ready", "in_flight", "parked", "messages", "oldest_seconds"), looks=True
+    "queue_status",
+    ("queue", "groups", "ready", "in_flight", "parked", "messages", "oldest_seconds", "paused", "is_paused"),
+    looks=True,
 )
 GROUP_STATUS = Operation(
     "group_status",
@@ -88,6 +92,8 @@ OPERATIONS = (
     EXTEND,
     RELEASE,
     PURGE,
+    PAUSE,
+    RESUME,
     REVISION,
     QUEUE_STATUS,
     GROUP_STATUS,
@@ -261,6 +267,14 @@ class ProcedureCore(Core[Call, Rows]):
             if len(rows) < PURGED_AT_ONCE:
                 return purged
 
+    def pause(self, group_id: str | None) -> Program[Call, Rows, bool]:
+        rows = yield from self.call(PAUSE, {"p_group_id": group_id})
+        return bool(rows[0]["done"])
+
+    def resume(self, group_id: str | None) -> Program[Call, Rows, bool]:
+        rows = yield from self.call(RESUME, {"p_group_id": group_id})
+        return bool(rows[0]["done"])
+
     def _fenced(
         self, operation: Operation, lease: Lease[Any], arguments: Mapping[str, Any]
     ) -> Program[Call, Rows, Rows]:
@@ -296,7 +310,7 @@ class ProcedureCore(Core[Call, Rows]):
 
     def queue_status(self) -> Program[Call, Rows, QueueStatus]:
         rows = yield from self.call(QUEUE_STATUS)
-        return QueueStatus(**_with_flag(rows[0], "is_estimate"))
+        return QueueStatus(**_with_flags(rows[0], "is_estimate", "is_paused"))
 
     def group_status(self, limit: int) -> Program[Call, Rows, list[GroupStatus]]:
         rows = yield from self.call(GROUP_STATUS, {"p_limit": limit})
@@ -307,15 +321,13 @@ class ProcedureCore(Core[Call, Rows]):
         return [_message(row) for row in rows]
 
 
-def _with_flag(row: Row, name: str) -> dict[str, Any]:
-    """Return a row with a boolean. SQLite has 0 and 1, and backends that count everything have no such column."""
-    found = dict(row)
-    found[name] = bool(found.get(name, False))
-    return found
+def _with_flags(row: Row, *names: str) -> dict[str, Any]:
+    """Return a row with booleans. SQLite has 0 and 1, and backends that count everything lack some of the columns."""
+    return {**row, **{name: bool(dict(row).get(name, False)) for name in names}}
 
 
 def _group(row: Row) -> GroupStatus:
-    found = _with_flag(row, "depth_is_capped")
+    found = _with_flags(row, "depth_is_capped")
     found.update(group_id=as_text(found["group_id"]), worker_id=as_text(found["worker_id"]))
     return GroupStatus(**found)
 

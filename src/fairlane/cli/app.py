@@ -31,6 +31,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("nack", leases.nack, "Give a claimed message back."),
     ("extend", leases.extend, "Extend a lease."),
     ("release", operate.release, "End the lease of a worker that is gone."),
+    ("pause", operate.pause, "Let workers pass a group or the queue over."),
+    ("resume", operate.resume, "End the pause of a group or of the queue."),
     ("purge", operate.purge, "Delete the messages that wait in a group."),
     ("backends", look.list_backends, "List the backends."),
     ("demo", demo.demo, "Run the demo, and prove its result."),

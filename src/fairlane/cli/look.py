@@ -19,7 +19,8 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
     """Show the queue's figures.
 
     --json prints one object: queue, groups, ready, in_flight, parked, messages, oldest_seconds (null when empty),
-    is_estimate (true if figures above 10,000 are estimates and oldest_seconds is a lower bound).
+    is_estimate (true if figures above 10,000 are estimates and oldest_seconds is a lower bound), paused (groups),
+    is_paused (true if the whole queue is paused).
     """
     with opened(url, queue) as transport:
         row = transport.inspect.queue()
@@ -36,7 +37,7 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
 def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
     """Show groups in the order of the line, claimable groups first.
 
-    --json prints one object per line: group_id, state (ready, in_flight, parked), priority, depth, oldest_seconds,
+    --json prints one object per line: group_id, state (ready, in_flight, parked, paused), priority, depth, oldest_seconds,
     worker_id, attempts, ready_in_seconds, depth_is_capped (true if the group has more messages than depth).
     """
     check_limit(limit)

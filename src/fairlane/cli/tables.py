@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 10_000
 LONGEST_EVENT = 200
 NARROWEST = 80
-STATE_STYLES = {"ready": "green", "in_flight": "yellow", "parked": "blue", "waiting": ""}
+STATE_STYLES = {"ready": "green", "in_flight": "yellow", "parked": "blue", "paused": "magenta", "waiting": ""}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -64,10 +64,10 @@ def add_row(made: Table, *cells: object) -> None:
 
 def queue_table(row: QueueStatus, title: str | None = None) -> Table:
     """Return a table of the queue's figures, with the columns of the view `queue_status`."""
-    numbers = ("groups", "ready", "in_flight", "parked", "messages", "oldest")
+    numbers = ("groups", "ready", "in_flight", "parked", "paused", "messages", "oldest")
     made = table("queue", *numbers, right=numbers, title=title)
-    counts = (row.groups, row.ready, row.in_flight, row.parked, row.messages)
-    add_row(made, row.queue, *counts, age(row.oldest_seconds))
+    counts = (row.groups, row.ready, row.in_flight, row.parked, row.paused, row.messages)
+    add_row(made, f"{row.queue} (paused)" if row.is_paused else row.queue, *counts, age(row.oldest_seconds))
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -38,16 +38,19 @@ class Group:
     state: State
 
 
-def state_of(group: Group, now: int) -> str:
-    """Return the state of the group: `ready`, `parked` or `in_flight`."""
-    if group.state.ready_at <= now:
-        return "ready"
-    return "parked" if group.state.token is None else "in_flight"
+def state_of(group: Group, now: int, is_paused: bool) -> str:
+    """Return the state of the group: `ready`, `parked`, `paused` or `in_flight`."""
+    waits = group.state.ready_at > now
+    if waits and group.state.token is not None:
+        return "in_flight"
+    if is_paused:
+        return "paused"
+    return "parked" if waits else "ready"
 
 
-def queue_status(groups: Mapping[str, Group], now: int, queue: str) -> Rows:
+def queue_status(groups: Mapping[str, Group], paused: Set[str | None], now: int, queue: str) -> Rows:
     """Return the queue's figures."""
-    states = [state_of(group, now) for group in groups.values()]
+    states = [state_of(group, now, group_id in paused) for group_id, group in groups.items()]
     times = [message.published_at for group in groups.values() for message in group.messages]
     return [
         {
@@ -58,17 +61,22 @@ def queue_status(groups: Mapping[str, Group], now: int, queue: str) -> Rows:
             "parked": states.count("parked"),
             "messages": len(times),
             "oldest_seconds": (now - min(times)) / 1e6 if times else None,
+            "paused": states.count("paused"),
+            "is_paused": None in paused,
         }
     ]
 
 
-def group_status(groups: Mapping[str, Group], now: int, limit: int) -> Rows:
-    """Return groups in the order of the line."""
-    line = heapq.nsmallest(limit, groups.items(), key=lambda item: (item[1].state.ready_at, item[1].state.turn))
+def group_status(groups: Mapping[str, Group], paused: Set[str | None], now: int, limit: int) -> Rows:
+    """Return groups in the order of the line, and behind them paused groups without messages."""
+    line = heapq.nsmallest(
+        limit, groups.items(), key=lambda item: (item[0] in paused, item[1].state.ready_at, item[1].state.turn)
+    )
+    empty = sorted(each for each in paused if each is not None and each not in groups)
     return [
         {
             "group_id": group_id,
-            "state": state_of(group, now),
+            "state": state_of(group, now, group_id in paused),
             "priority": group.priority,
             "depth": len(group.messages),
             "oldest_seconds": (now - group.messages[0].published_at) / 1e6,
@@ -77,6 +85,18 @@ def group_status(groups: Mapping[str, Group], now: int, limit: int) -> Rows:
             "ready_in_seconds": max(0, group.state.ready_at - now) / 1e6,
         }
         for group_id, group in line
+    ] + [
+        {
+            "group_id": group_id,
+            "state": "paused",
+            "priority": 0,
+            "depth": 0,
+            "oldest_seconds": None,
+            "worker_id": None,
+            "attempts": 0,
+            "ready_in_seconds": 0.0,
+        }
+        for group_id in empty[: limit - len(line)]
     ]
 
 
@@ -85,7 +105,7 @@ def message_status(groups: Mapping[str, Group], now: int, group_id: str, limit: 
     group = groups.get(group_id)
     if group is None:
         return []
-    leased = state_of(group, now) == "in_flight"
+    leased = state_of(group, now, False) == "in_flight"
     return [
         {
             "group_id": group_id,

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from math import ceil, inf
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 from uuid import uuid4
 
 from fairlane.backends.memory.groups import Group, Message, State, group_status, message_status, queue_status
@@ -29,15 +29,20 @@ from fairlane.backends.stored import (
     GROUP_STATUS,
     MESSAGE_STATUS,
     NACK,
+    PAUSE,
     PUBLISH,
     PURGE,
     QUEUE_STATUS,
     RELEASE,
+    RESUME,
     REVISION,
     Operation,
     Rows,
 )
 from fairlane.contract import ALWAYS, CLIENT_REVISION, DEFAULT_QUEUE, check_head_start
+
+Entry: TypeAlias = tuple[float, int, str]
+"""The place of a group in its line: time, turn, and group id."""
 
 PRIORITIES = 5
 _MICROSECONDS = 1_000_000
@@ -71,7 +76,8 @@ class MemoryStore(forks.ForkAwareWithLock):
 
     def _empty(self) -> None:
         self._groups: dict[str, Group] = {}
-        self._lines: list[list[tuple[int, int, str]]] = [[] for _ in range(PRIORITIES)]
+        self._paused: set[str | None] = set()  # None stands for the whole queue
+        self._lines: list[list[Entry]] = [[] for _ in range(PRIORITIES)]
         self._sizes = [0] * PRIORITIES  # live entries of each line
         self._dedup: dict[str, int] = {}
         self._seq = itertools.count(1)
@@ -119,7 +125,7 @@ class MemoryStore(forks.ForkAwareWithLock):
         for group_id, group in self._groups.items():
             while group.messages[0].seq < group.state.head:
                 group.messages.popleft()
-            self._lines[group.priority].append((group.state.ready_at, group.state.turn, group_id))
+            self._lines[group.priority].append(self._entry(group_id, group))
             self._sizes[group.priority] += 1
             self._dedup |= {each.dedup_id: each.seq for each in group.messages if each.dedup_id is not None}
         for line in self._lines:
@@ -130,14 +136,20 @@ class MemoryStore(forks.ForkAwareWithLock):
         if len(line) > 2 * self._sizes[group.priority] + 64:
             line[:] = [entry for entry in line if self._live(entry)]
             heapq.heapify(line)
-        heapq.heappush(line, (group.state.ready_at, group.state.turn, group_id))
+        heapq.heappush(line, self._entry(group_id, group))
 
-    def _live(self, entry: tuple[int, int, str]) -> bool:
+    def _entry(self, group_id: str, group: Group) -> Entry:
+        """Return the place of a group in its line. A paused group stands at its end, where no claim looks."""
+        return inf if group_id in self._paused else group.state.ready_at, group.state.turn, group_id
+
+    def _live(self, entry: Entry) -> bool:
         group = self._groups.get(entry[2])
         return group is not None and group.state.turn == entry[1]
 
     def _first(self, min_priority: int, now: int) -> str | None:
-        best: tuple[int, int, str] | None = None
+        best: Entry | None = None
+        if None in self._paused:
+            return None
         for line in self._lines[min_priority:]:
             while line and not self._live(line[0]):
                 heapq.heappop(line)
@@ -249,6 +261,25 @@ class MemoryStore(forks.ForkAwareWithLock):
                 del self._dedup[message.dedup_id]
         return [{"seq": message.seq} for message in purged]
 
+    def _pause(self, p_group_id: str | None) -> Rows:
+        done = p_group_id not in self._paused
+        self._paused.add(p_group_id)
+        self._move(p_group_id, lambda ready_at: ready_at)
+        return [{"done": done}]
+
+    def _resume(self, p_group_id: str | None) -> Rows:
+        if p_group_id not in self._paused:
+            return [{"done": False}]
+        self._paused.remove(p_group_id)
+        self._move(p_group_id, lambda ready_at: max(ready_at, self.now()))
+        return [{"done": True}]
+
+    def _move(self, group_id: str | None, place: Callable[[int], int]) -> None:
+        group = None if group_id is None else self._groups.get(group_id)
+        if group_id is not None and group is not None:
+            group.state = group.state._replace(ready_at=place(group.state.ready_at), turn=next(self._turn))
+            self._line_up(group_id, group)
+
     def _drop(self, group_id: str, group: Group) -> None:
         del self._groups[group_id]
         self._sizes[group.priority] -= 1
@@ -256,10 +287,10 @@ class MemoryStore(forks.ForkAwareWithLock):
             self._lines[group.priority].clear()
 
     def _queue_status(self, p_queue: str) -> Rows:
-        return queue_status(self._groups, self.now(), p_queue)
+        return queue_status(self._groups, self._paused, self.now(), p_queue)
 
     def _group_status(self, p_limit: int) -> Rows:
-        return group_status(self._groups, self.now(), p_limit)
+        return group_status(self._groups, self._paused, self.now(), p_limit)
 
     def _message_status(self, p_group_id: str, p_limit: int) -> Rows:
         return message_status(self._groups, self.now(), p_group_id, p_limit)
@@ -274,6 +305,8 @@ _METHODS: Mapping[Operation, Callable[..., Rows]] = {
     EXTEND: MemoryStore._extend,
     RELEASE: MemoryStore._release,
     PURGE: MemoryStore._purge,
+    PAUSE: MemoryStore._pause,
+    RESUME: MemoryStore._resume,
     QUEUE_STATUS: MemoryStore._queue_status,
     GROUP_STATUS: MemoryStore._group_status,
     MESSAGE_STATUS: MemoryStore._message_status,

@@ -58,6 +58,7 @@ MANIFEST = Manifest(
         exact_counts=False,
         inspect_messages=False,
         release=False,
+        pause=False,
         atomic_batches=False,
         claim_wait=1.0,
         max_event_bytes=1024 * 1024,

@@ -222,10 +222,18 @@ class SqsCore(Core[Request, Answer]):
         yield from ()
         raise UnsupportedByBackend("sqs", "purging a group", "claim and ack its messages, or purge the queue")
 
+    def pause(self, group_id: str | None) -> Steps[bool]:
+        yield from ()
+        raise UnsupportedByBackend("sqs", "pausing", "stop the workers")
+
+    def resume(self, group_id: str | None) -> Steps[bool]:
+        yield from ()
+        raise UnsupportedByBackend("sqs", "pausing", "nothing is paused")
+
     def queue_status(self) -> Steps[QueueStatus]:
         answer = yield from self._send(self._request("get_queue_attributes", {"AttributeNames": list(_COUNTS)}))
         waiting, hidden, delayed = (int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)
-        return QueueStatus(self.queue, None, None, hidden, None, waiting + hidden + delayed, None)
+        return QueueStatus(self.queue, None, None, hidden, None, waiting + hidden + delayed, None, paused=None)
 
     def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
         yield from ()
