@@ -11,6 +11,7 @@ SERVES = "0001"
 FILES = {
     "postgres": Files(
         up=(
+            "schema/postgres/0002_daily_work.up.sql.j2",
             "procedures/postgres/revision.sql.j2",
             "procedures/postgres/moment.sql.j2",
             "procedures/postgres/check_sequence.sql.j2",
@@ -29,10 +30,28 @@ FILES = {
             "procedures/postgres/ack_and_claim.sql.j2",
             "procedures/postgres/release.sql.j2",
             "procedures/postgres/purge.sql.j2",
-            "schema/postgres/0002_daily_work.up.sql.j2",
+            "procedures/postgres/pause.sql.j2",
+            "procedures/postgres/resume.sql.j2",
+            "procedures/postgres/group_content.sql.j2",
+            "procedures/postgres/groups_in_line.sql.j2",
+            "procedures/postgres/queue_content.sql.j2",
+            "procedures/postgres/paused_content.sql.j2",
+            "procedures/postgres/peek.sql.j2",
+            "procedures/postgres/views.sql.j2",
             "procedures/postgres/grants.sql.j2",
         ),
-        down=("schema/postgres/0002_daily_work.down.sql.j2",),
+        down=(
+            "schema/postgres/0002_daily_work.down.sql.j2",
+            "procedures/postgres/publish.sql.j2",
+            "procedures/postgres/claim.sql.j2",
+            "procedures/postgres/ack.sql.j2",
+            "procedures/postgres/nack.sql.j2",
+            "procedures/postgres/extend.sql.j2",
+            "procedures/postgres/groups_in_line.sql.j2",
+            "procedures/postgres/peek.sql.j2",
+            "procedures/postgres/views.sql.j2",
+            "procedures/postgres/grants.sql.j2",
+        ),
     ),
     "redis": Files(up=("lua/library.lua.j2",), down=("lua/superseded/library.0001.lua.j2",)),
 }

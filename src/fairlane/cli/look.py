@@ -37,8 +37,8 @@ def stats(url: Url = None, queue: Queue = QUEUE, as_json: AsJson = False) -> Non
 def groups(url: Url = None, queue: Queue = QUEUE, limit: Limit = 100, as_json: AsJson = False) -> None:
     """Show groups in the order of the line, claimable groups first.
 
-    --json prints one object per line: group_id, state (ready, in_flight, parked, paused), priority, depth, oldest_seconds,
-    worker_id, attempts, ready_in_seconds, depth_is_capped (true if the group has more messages than depth).
+    --json prints one object per line: group_id, state (ready, in_flight, parked, paused), priority, depth,
+    oldest_seconds, worker_id, attempts, ready_in_seconds, depth_is_capped (true if it has more messages than depth).
     """
     check_limit(limit)
     with opened(url, queue) as transport:

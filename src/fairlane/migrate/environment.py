@@ -12,10 +12,11 @@ from alembic.util import CommandError
 
 from fairlane.backends.targets import LedgerTarget, SqlTarget
 from fairlane.errors import FairlaneError
-from fairlane.migrate import engines
+from fairlane.migrate import engines, messages_in
 from fairlane.migrate.ledger import LEDGER, Ledger
 from fairlane.migrate.records import Records
 from fairlane.migrate.settings import Settings, from_arguments
+from fairlane.templates import render
 
 if TYPE_CHECKING:
     from alembic.runtime.environment import EnvironmentContext
@@ -74,12 +75,15 @@ def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarg
         if writing and namespace is not None:
             execute(namespace)
         records = Records(settings, target, execute, connection)
+        held = render(f"schema/{settings.manifest.dialect}/held.sql.j2", queue=settings.choices.queue)
         context.configure(
             connection=connection,
             transactional_ddl=True,
             on_version_apply=records.on_version_apply,
             fairlane_settings=settings,
             fairlane_sink=execute,
+            # on this connection: earlier steps of the transaction may have locked the tables against others
+            fairlane_held=lambda: connection.exec_driver_sql(held).scalar_one(),
             **target.version_table(),
         )
         with context.begin_transaction():
@@ -155,5 +159,6 @@ def _configure_ledger(context: EnvironmentContext, settings: Settings, ledger: L
         on_version_apply=ledger.on_version_apply,
         fairlane_settings=settings,
         fairlane_sink=ledger.sink,
+        fairlane_held=lambda: messages_in(settings.url, settings.choices.queue),
         **where,
     )

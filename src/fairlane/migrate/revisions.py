@@ -32,17 +32,16 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
     sink: Sink = options["fairlane_sink"]
     removes = direction == "down" and options["script"].get_revision(revision).down_revision is None
     if removes and not settings.lose_messages and not op.get_context().as_sql:
-        _refuse_to_lose_messages(settings)
+        _refuse_to_lose_messages(settings.choices.queue, options["fairlane_held"]())
     chosen = files.get(settings.manifest.dialect or "", Files((), ()))
+    below = options["script"].get_revision(revision).down_revision
+    # a downgrade restores the procedures of the revision below
+    target = below if direction == "down" and below is not None else revision
     for path in chosen.up if direction == "up" else chosen.down:
-        sink(render(path, **settings.variables(revision, serves)))
+        sink(render(path, **settings.variables(target, serves)))
 
 
-def _refuse_to_lose_messages(settings: Settings) -> None:
-    from fairlane.migrate import messages_in
-
-    queue = settings.choices.queue
-    found = messages_in(settings.url, queue)
+def _refuse_to_lose_messages(queue: str, found: int) -> None:
     if found:
         lost = "1 message" if found == 1 else f"{found:,} messages"
         raise ConfigurationError(
