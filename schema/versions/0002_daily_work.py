@@ -53,6 +53,16 @@ FILES = {
             "procedures/postgres/grants.sql.j2",
         ),
     ),
+    "sqlite": Files(
+        up=(
+            "schema/sqlite/0002_daily_work.up.sql.j2",
+            "procedures/sqlite/views.sql.j2",
+        ),
+        down=(
+            "schema/sqlite/0002_daily_work.down.sql.j2",
+            "procedures/sqlite/views.sql.j2",
+        ),
+    ),
     "redis": Files(up=("lua/library.lua.j2",), down=("lua/superseded/library.0001.lua.j2",)),
 }
 

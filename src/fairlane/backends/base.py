@@ -222,8 +222,13 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         revision = yield from self.revision()
         if revision is None:
             raise SchemaNotReady(self.queue, None, CLIENT_REVISION)
-        if revision.found < CLIENT_REVISION or revision.serves > CLIENT_REVISION:
+        if not fits(revision):
             raise SchemaNotReady(self.queue, revision.found, CLIENT_REVISION, revision.serves)
+
+
+def fits(revision: Revision) -> bool:
+    """Return whether a queue of this revision serves this client."""
+    return revision.found >= CLIENT_REVISION >= revision.serves
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for
 EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
 RELEASE = Operation("release", ("group_id",), repeatable=False, waits_for_disk=True, since="0002")
 PURGE = Operation("purge", ("seq",), repeatable=False, waits_for_disk=True, since="0002")
-PAUSE = Operation("pause", ("done",), waits_for_disk=True, since="0002")
-RESUME = Operation("resume", ("done",), waits_for_disk=True, since="0002")
+PAUSE = Operation("pause", ("done",), repeatable=False, waits_for_disk=True, since="0002")
+RESUME = Operation("resume", ("done",), repeatable=False, waits_for_disk=True, since="0002")
 QUEUE_STATUS = Operation(
     "queue_status",
     ("queue", "groups", "ready", "in_flight", "parked", "messages", "oldest_seconds", "paused", "is_paused"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairlane.backends import manifest_of
+from fairlane.backends.base import fits
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, ask, retried
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
 from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError, SchemaNotReady
@@ -143,7 +144,8 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
     try:
         core = backend.core(name)
         revision = _retried(lambda: run(core.revision(), executor.execute), startup_timeout)
-        fault = run(core.fault(), executor.execute) if revision is not None else None
+        # the search for faults reads tables that another revision may not have
+        fault = run(core.fault(), executor.execute) if revision is not None and fits(revision) else None
     finally:
         executor.close()
     if revision is None:

@@ -19,7 +19,7 @@ _COLUMNS = {
 }
 """Tables that every queue has, and columns that they have in every revision."""
 
-_OTHER_TABLES = ("alembic_version", "finished")
+_OTHER_TABLES = ("alembic_version", "finished", "paused")
 """The other tables of a queue that is a prefix. If a queue is a schema, all tables of the schema are its tables."""
 
 _found: weakref.WeakKeyDictionary[MigrationContext, Queues] = weakref.WeakKeyDictionary()

@@ -52,8 +52,9 @@ class Records:
         if self._removed:
             self._render("removed")
         elif repairs and self._is_there():
-            if self._target.repairs:
-                self._render("repaired")
+            revision = self._found()
+            if self._target.repairs and revision is not None:
+                self._render("repaired", revision=revision)
             script = self._target.settled(self._look)
             if script is not None:
                 self._execute(script)
@@ -61,6 +62,14 @@ class Records:
     def _look(self, query: str) -> Sequence[Sequence[Any]]:
         assert self._connection is not None, "there are no queries offline"
         return self._connection.exec_driver_sql(query).fetchall()
+
+    def _found(self) -> str | None:
+        """Return the revision of the queue; None after `stamp base`."""
+        table = self._target.version_table()
+        name = sa.table(table["version_table"], sa.column("version_num"), schema=table.get("version_table_schema"))
+        assert self._connection is not None, "there are no queries offline"
+        found: str | None = self._connection.execute(sa.select(name.c.version_num)).scalar()
+        return found
 
     def _is_there(self) -> bool:
         """Return whether the queue exists. A `stamp` may run before the queue is created."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
 import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from fairlane.backends.stored import as_text
 from fairlane.templates import render, split_sqlite, statement
 
+ROOT = Path(__file__).parents[3]
 DIALECTS = ("sqlite", "libsql", "rqlite")
 OPERATIONS = (
     "publish",
@@ -19,12 +23,14 @@ OPERATIONS = (
     "extend",
     "release",
     "purge",
+    "pause",
+    "resume",
     "revision",
     "queue_status",
     "group_status",
     "message_status",
 )
-UP = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
+REVISIONS = [runpy.run_path(str(path)) for path in sorted((ROOT / "schema" / "versions").glob("[0-9]*.py"))]
 TICK = {"sqlite": 1000, "libsql": 1000, "rqlite": 86400}
 NOON = 1_800_000_000_000_000 // 86_400_000 * 86_400_000  # a tick begins here in every dialect
 
@@ -34,11 +40,17 @@ def text_of(operation: str, dialect: str, *, queue: str = "q", floor: int = 0) -
     return statement(f"procedures/sqlite/{operation}.sql.j2", queue=queue, dialect=dialect, **extra)
 
 
+def layout(dialect: str, head_start: str = "1", queue: str = "q") -> Iterator[str]:
+    """Yield the statements that make a queue of the newest revision."""
+    for step in REVISIONS:
+        names = {"queue": queue, "dialect": dialect, "head_start": head_start, "revision": step["revision"]}
+        for path in step["FILES"]["sqlite"].up:
+            yield from split_sqlite(render(path, serves=step["SERVES"], **names))
+
+
 def install(connection: sqlite3.Connection, dialect: str, head_start: str = "1", queue: str = "q") -> None:
-    for path in UP:
-        script = render(path, queue=queue, dialect=dialect, head_start=head_start, revision="0001", serves="0001")
-        for each in split_sqlite(script):
-            connection.execute(each)
+    for each in layout(dialect, head_start, queue):
+        connection.execute(each)
 
 
 class Database:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane.templates import render, split_sqlite
-from tests.backends.sqlite.database import DIALECTS, OPERATIONS, UP, text_of
+from tests.backends.sqlite.database import DIALECTS, OPERATIONS, install, layout, text_of
 
 # before SQLite 3.42 unixepoch('now', 'subsec') is NULL; RIGHT JOIN came with 3.39, ->> with 3.38, STRICT with 3.37
 TOO_NEW = re.compile(r"unixepoch\(|right join|->>|\bstrict\b|\biif\(|json", re.IGNORECASE)
@@ -22,8 +22,7 @@ def header_of(operation: str, dialect: str) -> str:
 
 
 def ddl(dialect: str, head_start: str = "1") -> list[str]:
-    names = {"queue": "q", "dialect": dialect, "head_start": head_start, "revision": "0001", "serves": "0001"}
-    return [each for path in UP for each in split_sqlite(render(path, **names))]
+    return list(layout(dialect, head_start))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -53,7 +52,7 @@ class TestOperation:
         # rqlite scans for "returning " in one line, and its parser refuses UPDATE … ORDER BY … LIMIT
         text = text_of(operation, dialect)
         writes = operation in ("publish", "claim", "claim_next", "extend", "purge")
-        writes = writes or (operation in ("ack", "nack", "release") and dialect != "sqlite")
+        writes = writes or (operation in ("ack", "nack", "release", "pause", "resume") and dialect != "sqlite")
         assert text.count("returning ") == (1 if writes else 0)
         assert "not materialized" not in text or dialect != "rqlite"
 
@@ -106,10 +105,7 @@ def test_names_of_two_queues_never_meet() -> None:
 def test_a_queue_may_be_called_like_a_word_of_sql() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     for queue in ("returning", "select", "group", "order"):
-        for path in UP:
-            names = {"queue": queue, "dialect": "sqlite", "head_start": "1", "revision": "1", "serves": "1"}
-            for each in split_sqlite(render(path, **names)):
-                connection.execute(each)
+        install(connection, "sqlite", queue=queue)
         given = {"p_group_id": "g", "p_event": "1", "p_priority": 0, "p_dedup_id": None}
         connection.execute(text_of("publish", "sqlite", queue=queue), given).fetchall()
         row = connection.execute(

@@ -20,6 +20,7 @@ from tests.backends.sqlite.test_plans import steps_of
 
 SETTINGS = re.escape("SEARCH q_settings USING PRIMARY KEY (name=?)")
 IN_LINE = r"SEARCH q_groups USING (COVERING )?INDEX q_groups_floor_\d \(ready_at>\? AND ready_at<\?\)"
+PAUSED = r"SEARCH (q_paused|p) USING PRIMARY KEY \(group_id=\?\)"
 GROUP = r"SEARCH (q_groups|g) USING PRIMARY KEY \(group_id=\?\)"
 MESSAGE = r"SEARCH (q_messages|m) USING PRIMARY KEY \(group_id=\? AND seq=\?\)"
 FIRST_OF_GROUP = r"SEARCH (q_messages|m) USING PRIMARY KEY \(group_id=\?\)"
@@ -31,6 +32,7 @@ DESCENTS = (
     SETTINGS,
     IN_LINE,
     GROUP,
+    PAUSED,
     MESSAGE,
     *FINISHED,
     r"SEARCH q_groups USING COVERING INDEX q_groups_token \(token=\?\)",
@@ -49,12 +51,12 @@ LIMITED = {
     "aside": (r"SEARCH q_groups USING INDEX q_groups_floor_0 \(ready_at>\? AND ready_at<\?\)",),
     "faults": (
         FIRST_OF_GROUP,
-        r"SEARCH q_groups USING (COVERING )?INDEX q_groups_floor_0 \(ready_at>\?\)",
+        r"SEARCH (q_groups|g) USING (COVERING )?INDEX q_groups_floor_0 \(ready_at>\?\)",
         "SCAN q_messages( USING COVERING INDEX q_messages_sample)?",
         r"SEARCH g USING PRIMARY KEY \(group_id=\?\)",
     ),
     "queue_status": (
-        r"SEARCH q_groups USING (COVERING )?INDEX q_groups_floor_0 \(ready_at[<>]\?\)",
+        r"SEARCH (q_groups|g) USING (COVERING )?INDEX q_groups_floor_0 \(ready_at[<>]\?\)",
         "SCAN q_messages",
         r"(SCAN|SEARCH) q_\w+ USING COVERING INDEX q_(groups|messages)_sample( \(seq>\?\))?",
         "SEARCH head",
@@ -224,7 +226,7 @@ def test_depths_are_counted_up_to_a_limit_and_larger_figures_are_marked_as_estim
     (row,) = db.rows("select depth, depth_is_capped from q_group_status where group_id = 'deep'")
     assert row == (10_000, 1)
     assert db.rows("select depth, depth_is_capped from q_group_status where group_id = 'g7'") == [(1, 0)]
-    names = "queue, groups, ready, in_flight, parked, messages, oldest_seconds, is_estimate"
+    names = "queue, groups, ready, in_flight, parked, messages, oldest_seconds, is_estimate, paused, is_paused"
     (row,) = db.call("queue_status")
     found = dict(zip(names.split(", "), row, strict=True))
     assert found["is_estimate"] == 1

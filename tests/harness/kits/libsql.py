@@ -58,6 +58,6 @@ class LibsqlKit(Kit):
         return EPOCH + timedelta(microseconds=self.send(queue, [(clock, {})], reads=True)[0][0]["now"])
 
     def leftovers(self, queue: str) -> dict[str, int]:
-        tables = [f"{queue}_messages", f"{queue}_groups"]
+        tables = [f"{queue}_messages", f"{queue}_groups", f"{queue}_paused"]
         counts = self.send(queue, [(f'select count(*) as n from "{table}"', {}) for table in tables], reads=True)
         return {table: rows[0]["n"] for table, rows in zip(tables, counts, strict=True)}

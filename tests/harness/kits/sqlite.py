@@ -46,7 +46,7 @@ class SqliteKit(Kit):
 
     def leftovers(self, queue: str) -> dict[str, int]:
         connection = self.connect()
-        tables = [f"{queue}_messages", f"{queue}_groups"]
+        tables = [f"{queue}_messages", f"{queue}_groups", f"{queue}_paused"]
         counts = {table: connection.execute(f'select count(*) from "{table}"').fetchone()[0] for table in tables}
         connection.close()
         return counts

@@ -185,7 +185,7 @@ with
     ahead (in_flight, parked) as (
         select count(token), count(*) - count(token) from (
             select token from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
-            where ready_at >= (select now from clock) + 86400 limit 10001
+            where ready_at >= (select now from clock) + 86400 and ready_at < 253370764800000000 limit 10001
         )
     ),
     waiting (messages) as (
@@ -194,8 +194,8 @@ with
     thinned (ready, in_flight, parked) as (
         select
             coalesce(sum(ready_at < (select now from clock) + 86400), 0) * 61,
-            coalesce(sum(ready_at >= (select now from clock) + 86400 and token is not null), 0) * 61,
-            coalesce(sum(ready_at >= (select now from clock) + 86400 and token is null), 0) * 61
+            coalesce(sum(ready_at >= (select now from clock) + 86400 and ready_at < 253370764800000000 and token is not null), 0) * 61,
+            coalesce(sum(ready_at >= (select now from clock) + 86400 and ready_at < 253370764800000000 and token is null), 0) * 61
         from "lane_under_test_groups" indexed by "lane_under_test_groups_sample" where head_seq % 61 = 0
     ),
     total (ready, in_flight, parked, messages, is_estimate) as (

@@ -143,7 +143,7 @@ class Wire:
 
     def _rows_of_call(self, call: Call, result: Result, node: str) -> Rows:
         rows = self._rows(result)
-        if "columns" not in result:
+        if call.operation.columns and "columns" not in result:
             raise RqliteError(
                 f"rqlite at {_shown(node)} has carried out {call.operation.name}, but its answer has no rows"
             )

@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fairlane.backends.base import Draft, Leased
-from fairlane.backends.stored import ACK, CLAIM, PUBLISH, Call, Operation, ProcedureCore, Row, Rows, lease_of
+from fairlane.backends.stored import (
+    ACK,
+    CLAIM,
+    PAUSE,
+    PUBLISH,
+    RESUME,
+    Call,
+    Operation,
+    ProcedureCore,
+    Row,
+    Rows,
+    lease_of,
+)
 from fairlane.errors import FairlaneError, LeaseLost
 from fairlane.model import Lease, T
 from fairlane.program import Program
@@ -21,10 +33,14 @@ CLAIM_MANY = Operation("claim_many", ("rows",))
 ACK_MANY = Operation("ack_many", ("rows",), repeatable=False, waits_for_disk=True)
 ACK_AND_CLAIM = Operation("ack_and_claim", ("rows",), repeatable=False, waits_for_disk=True)
 EXTEND_MANY = Operation("extend_many", ("rows",), waits_for_disk=True)
+PAUSING = Operation("pausing", ("rows",), repeatable=False, waits_for_disk=True)
 FINISHED_MANY = Operation("finished_many", ("rows",), looks=True)
 
-BATCHES = frozenset({PUBLISH_MANY, CLAIM_MANY, ACK_MANY, ACK_AND_CLAIM, EXTEND_MANY, FINISHED_MANY})
+BATCHES = frozenset({PUBLISH_MANY, CLAIM_MANY, ACK_MANY, ACK_AND_CLAIM, EXTEND_MANY, FINISHED_MANY, PAUSING})
 """Requests with several calls, in the argument `calls`. The answer has one row for each call, with its rows."""
+
+PAUSING_TRIGGERS = tuple(Operation(f"pausing_{name}", (), repeatable=False) for name in ("moves", "starts", "claims"))
+"""They create the triggers that keep paused groups out of the line. The first pause of a queue needs them."""
 
 CLAIM_NEXT = Operation("claim_next", CLAIM.columns, repeatable=False)
 """A claim in the same request as an ack, directly after it. It leases nothing if the ack has found no lease."""
@@ -98,6 +114,14 @@ class BatchCore(ProcedureCore):
         """
         return rows
         yield  # pragma: no cover - the yield makes this method a program
+
+    def pause(self, group_id: str | None) -> Program[Call, Rows, bool]:
+        triggers = [Call(each, {}) for each in PAUSING_TRIGGERS]
+        answers = yield from self.together(PAUSING, [*triggers, Call(PAUSE, {"p_group_id": group_id or ""})])
+        return bool(answers[-1])
+
+    def resume(self, group_id: str | None) -> Program[Call, Rows, bool]:
+        return bool((yield from self.call(RESUME, {"p_group_id": group_id or ""})))
 
     def ack_many(self, leases: Sequence[Lease[Any]]) -> Program[Call, Rows, list[Lease[Any]]]:
         held, fences, lost = self.fences(leases)

@@ -143,7 +143,7 @@ class FamilyTarget(LedgerTarget):
         """Repair data that were changed by hand, in one request, if a query finds any damage."""
         if self._at is None or not self._has_table(f"{self._queue}_settings"):
             return
-        names = {"queue": self._queue, "dialect": self.dialect}
+        names = {"queue": self._queue, "dialect": self.dialect, "revision": self._at}
         if self._look(statement("schema/sqlite/damaged.sql.j2", **names), None)[0]["damaged"]:
             try:
                 self.send(list(split_sqlite(render("schema/sqlite/repaired.sql.j2", **names))))

@@ -12,11 +12,11 @@ from fairlane.backends.shared.retry import Pauses, Unanswered
 from fairlane.backends.shared.sqlite_statements import Statements, last_seq_damaged
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.errors import LOCKED, breaks_constraint, check_version, is_absent, is_busy, translate
-from fairlane.backends.stored import ACK, NACK, RELEASE, REVISION, Call, Operation, Rows
+from fairlane.backends.stored import ACK, NACK, PAUSE, RELEASE, RESUME, REVISION, Call, Operation, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import QueueDamaged, SchemaNotReady
 
-_COUNTED = frozenset({ACK, NACK, RELEASE})
+_COUNTED = frozenset({ACK, NACK, PAUSE, RELEASE, RESUME})
 """Operations without rows. The number of changed rows is their result, which costs less than RETURNING."""
 
 CHANGED: Rows = ({},)
