@@ -12,7 +12,6 @@ import pytest
 
 import fairlane
 from fairlane import migrate
-from fairlane.backends.redis.wire import keys_of
 from tests.backends.redis.invariants import check
 from tests.backends.redis.library import Library
 from tests.backends.redis.servers import VARIABLES, Client, connect, missing
@@ -88,9 +87,7 @@ def damaged(single: Client, url: str) -> Iterator[tuple[fairlane.RedisTransport[
     """A queue, and its keys for a test to damage."""
     name = Queues.fresh_name()  # not the fixture `name`, since a test may have a parameter of this name
     migrate.upgrade(url, queue=name)
-    library = Library.__new__(Library)
-    library.__dict__.update(client=single, queue=name, keys=keys_of(name))
-    library.names = [key.partition(":")[2] for key in library.keys]
+    library = Library.of_migrated(single, name)
     with fairlane.RedisTransport.from_url(url, queue=name) as queue:
         yield queue, library
     migrate.downgrade(url, queue=name, revision="base")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from tests.backends.redis.library import Library
 
 PRIORITIES = range(5)
+PAUSED = 2.0**53
 KEYS = ("meta", "groups", "messages", "events", "dedup", "heads", "parked", *(f"floor:{n}" for n in range(5)))
 
 
@@ -23,7 +25,7 @@ def check(library: Library) -> None:
     for n in PRIORITIES:
         expected = {group: floors[0][group] for group, state in states.items() if state["priority"] >= n}
         assert floors[n] == expected, f"floor {n} holds the groups that reach it, at their place"
-    places = list(floors[0].values())
+    places = [place for place in floors[0].values() if place < PAUSED]
     assert len(set(places)) == len(places), "no two groups have an equal place, which names would decide"
 
     assert dict(client.zrange(library.key("heads"), 0, -1, withscores=True)) == heads
@@ -32,7 +34,11 @@ def check(library: Library) -> None:
     dedup = {name: int(seq) for name, seq in client.hgetall(library.key("dedup")).items()}
     assert dedup == {name: seq for _, seq, name in messages if name}
 
-    parked = dict(client.zrange(library.key("parked"), 0, -1, withscores=True))
+    marks = dict(client.zrange(library.key("parked"), 0, -1, withscores=True))
+    paused = {group for group, mark in marks.items() if mark >= PAUSED}
+    assert {group for group, place in floors[0].items() if place >= PAUSED} == paused & set(groups)
+    assert {group for group, mark in marks.items() if mark == inf} == paused - set(groups)
+    parked = {group: mark for group, mark in marks.items() if mark != PAUSED and mark != inf}
     assert parked.items() <= floors[0].items(), "a parked group is parked until its place comes"
     for group in parked:
         assert states[group]["token"] == b"-"

@@ -46,6 +46,14 @@ class Library:
             self.key("meta"), mapping={"revision": CLIENT_REVISION, "serves": CLIENT_REVISION, "head_start": head_start}
         )
 
+    @classmethod
+    def of_migrated(cls, client: Client, queue: str) -> Library:
+        """Return the library of a queue that a migration has made."""
+        made = cls.__new__(cls)
+        made.__dict__.update(client=client, queue=queue, keys=keys_of(queue))
+        made.names = [key.partition(":")[2] for key in made.keys]
+        return made
+
     def _everywhere(self, *command: Any) -> None:
         for node in primaries(self.client):
             node.execute_command(*command)

@@ -157,6 +157,11 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "claim_many": ("w", SECOND, 0, 10, "t2"),
     "ack_many": ("last", "l", "mine", "t"),
     "ack_and_claim": ("last", "l", "w", SECOND, 0, "t2"),
+    "release": ("mine",),
+    "purge": ("high", 10),
+    "pause": ("g",),
+    "pause of an empty group": ("new",),
+    "resume": ("paused",),
 }
 
 
@@ -172,6 +177,8 @@ def test_a_key_of_another_type_is_named_and_nothing_is_half_done(single: Any, na
     assert library.claim("l")[0] == b"last"
     library.claim("again")
     library.call("nack", "g", "again", 0)
+    library.publish("paused", "1", 3)
+    library.call("pause", "paused")
     single.delete(library.key(name))
     single.set(library.key(name), "a string")
     before = contents(library)

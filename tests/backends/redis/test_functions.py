@@ -149,7 +149,13 @@ WRONG: list[tuple[str, list[Any]]] = [
     ("ack_and_claim", ["g", "t", "w", SECOND, 5, "new"]),
     ("ack_and_claim", ["g", "t", "w", SECOND, 0, "-"]),
     ("revision", ["extra"]),
+    ("pause", []),
+    ("pause", ["a\0b"]),
+    ("pause", ["g", "extra"]),
+    ("resume", []),
+    ("resume", ["g", "extra"]),
     ("queue_status", ["extra"]),
+    ("queue_status", [1, "extra"]),
     ("group_status", []),
     ("group_status", [0]),
     ("group_status", [10_001]),
@@ -188,7 +194,7 @@ def test_nobody_holds_a_free_group(library: Library, token: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "argv"),
-    [("revision", []), ("queue_status", []), ("group_status", [10]), ("message_status", ["g", 10])],
+    [("revision", []), ("queue_status", [1]), ("group_status", [10]), ("message_status", ["g", 10])],
 )
 def test_looking_writes_nothing(library: Library, function: str, argv: list[Any]) -> None:
     library.publish("g")

@@ -37,6 +37,8 @@ class Pair:
             self.nack: 3,
             self.extend: 2,
             self.wait: 4,
+            self.pause: 2,
+            self.resume: 3,
             self.look: 1,
         }
         self.dice.choices(list(actions), list(actions.values()))[0]()
@@ -82,6 +84,14 @@ class Pair:
     def extend(self) -> None:
         self.with_lease("extend", self.dice.choice(VISIBILITIES))
 
+    def pause(self) -> None:
+        group = self.dice.choice([*GROUPS, None]) if self.dice.random() < 0.2 else self.dice.choice(GROUPS)
+        assert self.library.call("pause", group or "") == self.model.pause(group)
+
+    def resume(self) -> None:
+        group = self.dice.choice([*GROUPS, None, None, None])
+        assert self.library.call("resume", group or "") == self.model.resume(group)
+
     def wait(self) -> None:
         if self.dice.random() < 0.1:
             self.set_back()
@@ -101,11 +111,24 @@ class Pair:
     def look(self) -> None:
         rows = self.library.call("group_status", 100)
         order = self.model.order()
-        assert [row[0].decode() for row in rows] == order
+        empty = sorted((name for name in self.model.paused - set(order) if name is not None), key=str.encode)
+        assert [[row[0].decode(), *row[1:]] for row in rows[len(order) :]] == [
+            [group, b"paused", 0, 0, None, None, 0, 0] for group in empty
+        ]
+        rows = rows[: len(order)]
+        waiting = len(order) - len(self.model.paused & set(order))
+        # places of paused groups are even numbers, so two of them may be equal
+        assert [row[0].decode() for row in rows[:waiting]] == order[:waiting]
+        assert {row[0].decode() for row in rows[waiting:]} == set(order[waiting:])
+        order = [row[0].decode() for row in rows]
         assert [row[1].decode() for row in rows] == [self.model.state(group) for group in order]
         assert [row[3] for row in rows] == [len(self.model.groups[group].messages) for group in order]
         assert [row[6] for row in rows] == [self.model.groups[group].attempts for group in order]
-        assert self.library.call("queue_status")[1:6] == [*self.model.states(), self.model.messages()]
+        figures = self.library.call("queue_status", 1)
+        *states, paused = self.model.states()
+        assert figures[1:6] == [*states, self.model.messages()]
+        assert figures[7:] == [paused, None in self.model.paused]
+        assert self.library.call("queue_status") == figures[:7], "what clients of revision 0001 know"
         check(self.library)
 
 

@@ -51,6 +51,9 @@ def test_a_worker_can_do_its_work(server: Redis) -> None:
         while not (lease := queue.claim("w", 30)):
             pass
         queue.ack(lease)
+        for group_id in ("g", None):
+            assert queue.pause(group_id)
+            assert queue.resume(group_id)
         queue.publish_many([fairlane.Message("g", 3), fairlane.Message("h", 4, 4, dedup_id="h")])
         leases = queue.claim_many("w", 30, 2)
         assert held(queue.ack_and_claim(leases.pop(), "w", 30)).attempts == 1
@@ -76,6 +79,9 @@ def test_a_reader_can_look_and_change_nothing(server: Redis) -> None:
             queue.publish("g", 1)
         with pytest.raises(AuthenticationFailed):
             queue.claim("w", 30)
+        for refused in (queue.pause, queue.resume):
+            with pytest.raises(AuthenticationFailed):
+                refused("g")
 
 
 def test_a_missing_right_to_read_the_eviction_policy_is_an_error_that_says_what_to_do(server: Redis) -> None:

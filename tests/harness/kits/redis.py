@@ -43,11 +43,14 @@ class RedisKit(Kit):
         size = {b"string": "strlen", b"hash": "hlen", b"zset": "zcard", b"list": "llen", b"set": "scard"}
         with self.connect(queue) as client:
             keys = list(client.scan_iter(match=f"{{{queue}}}:*", count=10_000))
-            return {
-                key.decode(): getattr(client, size[client.type(key)])(key)
+            found = {
+                key.decode(): int(getattr(client, size[client.type(key)])(key))
                 for key in keys
                 if not key.endswith(b":meta")  # belongs to the queue, not to a group
             }
+            if client.hexists(f"{{{queue}}}:meta", "paused"):
+                found["paused"] = 1
+            return found
 
 
 class RedisClusterKit(RedisKit):

@@ -20,7 +20,7 @@ from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, trans
 from fairlane.backends.redis.wire import check_policy, keys_of, library_of
 from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
 from fairlane.backends.targets import Choices
-from fairlane.contract import DEFAULT_HEAD_START
+from fairlane.contract import CLIENT_REVISION, DEFAULT_HEAD_START, MAX_LIMIT
 from fairlane.errors import ConfigurationError
 
 PAGE = 1000
@@ -203,6 +203,10 @@ class RedisTarget(LockTarget):
         load = "$REDIS_CLI -e -x FUNCTION LOAD REPLACE <<'END-OF-LIBRARY'"
         for script in scripts:
             begin += ["# in a cluster: on every primary", load, script.rstrip("\n"), "END-OF-LIBRARY"]
+        if revision != CLIENT_REVISION:
+            # an older library ends pauses here, as it does online
+            keys = " ".join(map(_quoted, self._keys))
+            begin.append(f"$REDIS_CLI -e -c FCALL {self._queue}_rebuild {len(self._keys)} {keys} '' 0 {MAX_LIMIT}")
         choice = "HSETNX" if self._head_start is None else "HSET"
         return _lines(
             *begin,
