@@ -27,7 +27,7 @@ OWN = {
     "postgres": {"pool", "sessions", "statements", "waiters"},
     "redis": {"cluster", "streams"},
     "sqlite": {"file", "transaction"},
-    "mongo": {"publishing", "inspection"},
+    "mongo": {"publishing", "inspection", "operating"},
 }
 """Files that only this backend needs."""
 

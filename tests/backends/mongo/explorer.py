@@ -17,8 +17,10 @@ from typing import Any
 from unittest import mock
 
 from fairlane.backends.mongo import core as mongo_core
+from fairlane.backends.mongo import operating as mongo_operating
 from fairlane.backends.mongo import publishing as mongo_publishing
 from fairlane.backends.mongo.core import MongoCore
+from fairlane.backends.mongo.publishing import PAUSED
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES
 from fairlane.errors import LeaseLost
 from fairlane.model import Lease
@@ -66,6 +68,20 @@ def consumer(*acts: str) -> Script:
                     yield Note("acked", lease)
             except LeaseLost:
                 yield Note("lost", lease)
+
+    return script
+
+
+def operator(*acts: str) -> Script:
+    """Pause or resume the group `g`, in this order."""
+
+    def script(core: MongoCore) -> Program[Any, Any, None]:
+        for act in acts:
+            if act == "resume":
+                yield Note("resumes")
+            yield from getattr(core, act)("g")
+            if act == "pause":
+                yield Note("paused")
 
     return script
 
@@ -217,6 +233,8 @@ class Explorer:
             return replace(ghost, published=ghost.published | {dict(ghost.inserted)[note.seq]})
         if note.what == "acked" and note.lease is not None:
             return replace(ghost, acked=ghost.acked | {note.lease.event})
+        if note.what in ("paused", "resumes"):
+            return replace(ghost, paused=note.what == "paused")
         if note.what == "claimed" and note.lease is not None:
             return delivered(ghost, name, note.lease, server, path, self.before)
         return ghost
@@ -232,6 +250,9 @@ class Explorer:
                 raise Violation(told(state.path, f"{event} was published, but its group is not in line"))
         server, ghost = state.server.copy(), state.ghost
         path = (state.path, "everybody is gone")
+        if ghost.paused and server.data[GROUPS].get("g", {}).get("priority") not in PAUSED:
+            raise Violation(told(path, "g was paused, and nobody has resumed it"))
+        finish(self.core.resume("g"), server)
         server.pass_time(VISIBILITY)
         for number in itertools.count():
             Tokens.reset(f"recovery {number}")
@@ -287,6 +308,7 @@ class Patched:
             mock.patch.object(mongo_core, "uuid4", Tokens),
             mock.patch.object(mongo_core, "after_tick", no_wait),
             mock.patch.object(mongo_publishing, "after_tick", no_wait),
+            mock.patch.object(mongo_operating, "after_tick", no_wait),
         ]
 
     def __enter__(self) -> None:

@@ -164,16 +164,18 @@ class FakeServer:
                 if not self._value(value, document):
                     return False
             elif isinstance(value, dict):
-                ((operator, values),) = value.items()
-                if operator == "$type":
-                    assert values == "string"
-                    if not isinstance(document.get(field), str):
-                        return False
-                elif (document.get(field) in values) != {"$in": True, "$nin": False}[operator]:
+                if not all(self._compares(document.get(field), *each) for each in value.items()):
                     return False
             elif document.get(field) != value:
                 return False
         return True
+
+    @staticmethod
+    def _compares(found: Any, operator: str, values: Any) -> bool:
+        if operator == "$type":
+            assert values == "string"
+            return isinstance(found, str)
+        return bool((found in values) == {"$in": True, "$nin": False}[operator])
 
     def _value(self, expression: Any, document: Document) -> Any:
         if expression == "$$NOW":
@@ -193,5 +195,7 @@ class FakeServer:
         first, second = (self._value(operand, document) for operand in operands)
         if operator == "$lte":
             return first <= second
+        if operator == "$ne":
+            return first != second
         assert operator == "$add"
         return first + (timedelta(milliseconds=second) if isinstance(first, datetime) else second)

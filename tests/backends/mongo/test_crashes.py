@@ -259,3 +259,65 @@ async def test_an_emptied_group_takes_the_priority_of_its_next_publish(client: C
     lease = client.run(client.core.claim("worker", LONG, 4, Lease))
     assert lease is not None
     assert lease.event == "urgent"
+
+
+@pytest.mark.parametrize("act", ["pause", "resume"])
+@pytest.mark.parametrize("filled", [False, True], ids=["empty", "with-a-message"])
+async def test_a_pause_or_a_resume_that_stops_anywhere_has_happened_or_not(
+    queue: Queue, client: Client, act: str, filled: bool
+) -> None:
+    """Guards against a group that is neither in line nor paused, and against a document that stays behind."""
+    cuts = 0
+    for steps, applied in every_cut():
+        if filled:
+            client.publish("g", "first")
+        if act == "resume":
+            client.run(client.core.pause("g"))
+        done = not client.cut(getattr(client.core, act)("g"), steps, applied=applied)
+        paused = [group.group_id for group in await queue.groups() if group.state == "paused"]
+        assert client.claim() is None or not paused
+        assert client.run(client.core.resume("g")) == bool(paused)
+        client.publish("g", "next")
+        await queue.release("g")
+        assert client.drain() == ["first"] * filled + ["next"]
+        assert await queue.leftovers() == {}
+        if done:
+            break
+        cuts += 1
+    assert cuts >= 2
+
+
+async def test_a_message_outside_of_the_line_is_found_behind_paused_groups(queue: Queue, client: Client) -> None:
+    """Guards against a claim that takes the oldest message for one without a group, although its group is paused."""
+    for group_id in ("a", "f", "z"):
+        client.publish(group_id, group_id)
+        client.run(client.core.pause(group_id))
+    for group_id in ("b", "g"):  # their publishers stop before they put them in line
+        assert client.cut(client.core.publish(group_id, group_id, 0, None), 2, applied=False)
+    assert client.drain() == ["b", "g"]
+    assert {row.state for row in await queue.groups()} == {"paused"}
+
+
+async def test_a_claim_asks_little_while_all_groups_are_paused(
+    queue: Queue, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against claims that search again and again, or read many paused groups, and find nothing."""
+
+    def requests() -> int:
+        program, count = client.core.claim("worker", LONG, 0, Lease), 0
+        try:
+            request = next(program)
+            while True:
+                count += not isinstance(request, Sleep)
+                request = program.send(None if isinstance(request, Sleep) else client.executor.execute(request))
+        except StopIteration as stop:
+            return count if stop.value is None else 0
+
+    for group_id in ("f", "g"):
+        client.publish(group_id, "1")
+        client.run(client.core.pause(group_id))
+    assert 0 < requests() <= 7
+    monkeypatch.setattr("fairlane.backends.mongo.core.MOST_PAUSED", 1)
+    assert 0 < requests() <= 7
+    client.run(client.core.pause(None))
+    assert requests() == 1

@@ -197,3 +197,26 @@ async def test_a_group_that_was_changed_by_hand_while_leased_can_still_be_finish
     assert [event for _, event in await queue.drain()] == [1]
     assert await queue.leftovers() == {}
     assert datetime.now(UTC) > lease.published_at
+
+
+@pytest.mark.parametrize("damage", GROUPS.values(), ids=GROUPS)
+async def test_a_damaged_group_can_be_paused_and_resumed(queue: Queue, part: Any, damage: Damage) -> None:
+    """Guards against a group that a damaged field keeps in line, or out of it for ever."""
+    await queue.publish("bad", 1)
+    damage(part)
+    assert await queue.pause("bad") is True
+    assert await queue.claim("w", 30) is None
+    assert [row.state for row in await queue.groups()] == ["paused"]
+    assert await queue.resume("bad") is True
+    assert await queue.drain() == [("bad", 1)]
+    assert await queue.leftovers() == {}
+
+
+async def test_a_group_without_a_place_waits_as_well_while_the_queue_is_paused(queue: Queue, part: Any) -> None:
+    """Guards against a place of null, which MongoDB sorts before all times."""
+    await queue.publish("bad", 1)
+    part("groups").update_one({"_id": "bad"}, {"$set": {"ready_at": None}})
+    await queue.pause()
+    assert await queue.claim("w", 30) is None
+    await queue.resume()
+    assert await queue.drain() == [("bad", 1)]

@@ -17,7 +17,7 @@ from fairlane.backends.mongo.core import MongoCore
 from fairlane.backends.mongo.executor import MongoExecutor
 from fairlane.model import Lease
 from fairlane.program import Sleep, run
-from tests.backends.mongo.explorer import Note, Script, consumer, publisher
+from tests.backends.mongo.explorer import Note, Script, consumer, operator, publisher
 from tests.backends.mongo.fake import FakeServer
 from tests.backends.mongo.watcher import Ghost, Path, delivered, watched
 from tests.harness import Queue, Queues
@@ -37,6 +37,12 @@ SCRIPTS: list[dict[str, Script]] = [
         "Q": publisher(("g", "gB"), dedup_id="same"),
         "C": consumer("ack", "ack"),
         "D": consumer("extend", "ack"),
+    },
+    {
+        "P": publisher(("g", "gA"), ("h", "hA"), ("g", "gB")),
+        "C": consumer("ack", "nack", "ack"),
+        "D": consumer("ack", "ack"),
+        "O": operator("pause", "resume", "pause", "resume"),
     },
 ]
 
@@ -114,7 +120,7 @@ def executor(queue: Queue) -> Iterator[MongoExecutor]:
     made.close()
 
 
-@pytest.mark.parametrize("scripts", SCRIPTS, ids=["one-consumer", "two-of-each", "dedup"])
+@pytest.mark.parametrize("scripts", SCRIPTS, ids=["one-consumer", "two-of-each", "dedup", "paused"])
 @pytest.mark.parametrize("seed", range(5))
 async def test_random_orders_of_steps_break_no_promise(
     queue: Queue, executor: MongoExecutor, scripts: Any, seed: int

@@ -212,3 +212,35 @@ def test_two_queues_never_touch(place: tuple[str, str]) -> None:
     finally:
         migrate.downgrade(url, queue=other, revision="base")
     assert migrate.status(url, queue=queue).ready
+
+
+def test_a_downgrade_ends_all_pauses_and_an_upgrade_none(place: tuple[str, str], database: Any) -> None:
+    """Guards against groups that nobody can resume, since clients of revision 0001 cannot; and against a repair of the
+    queue's document that ends pauses on its way to the newest revision."""
+    url, queue = place
+    migrate.upgrade(url, queue=queue)
+    with fairlane.connect(url, queue) as transport:
+        transport.publish("g", 1, 3)
+        for group_id in ("g", "empty", None):
+            assert transport.pause(group_id)
+        database[f"{queue}_meta"].delete_one({"_id": "queue"})
+        migrate.upgrade(url, queue=queue)
+        status = transport.inspect.queue()
+        assert (status.groups, status.paused, status.is_paused) == (1, 1, True)
+        migrate.downgrade(url, queue=queue, revision="0001")
+        migrate.upgrade(url, queue=queue)
+        status = transport.inspect.queue()
+        assert (status.paused, status.is_paused) == (0, False)
+        lease = transport.claim("w", 30, min_priority=3)
+        assert lease is not None
+        transport.ack(lease)
+        assert transport.claim("w", 30) is None
+    assert database[f"{queue}_groups"].count_documents({}) == 0
+
+
+def test_the_script_for_a_downgrade_ends_all_pauses_too(place: tuple[str, str]) -> None:
+    """mongosh is not tried, only what it is told."""
+    url, queue = place
+    script = migrate.script(url, queue=queue, revision="0002:0001")
+    assert f'db.{queue}_groups.deleteOne({{"_id": ""}});' in script
+    assert '{"priority": {"$in": [-5, -4, -3, -2, -1]}}, {"$inc": {"priority": 5}}' in script

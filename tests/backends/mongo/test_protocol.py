@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane.backends.mongo.wire import GROUPS, MESSAGES, Delete, Update
-from tests.backends.mongo.explorer import Explorer, consumer, publisher
+from tests.backends.mongo.explorer import Explorer, consumer, operator, publisher
 from tests.backends.mongo.watcher import Violation
 
 A = (("g", "gA"),)
@@ -59,6 +59,24 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "one publisher, two messages": {
         "scripts": {"P": publisher(*A, *B), "C": consumer("ack")},
         "before": (("gA", "gB"),),
+    },
+    "a group is paused while its last message is acked and another one comes": {
+        "scripts": {"Q": publisher(*B), "C": consumer("ack"), "O": operator("pause")},
+        "done": A,
+        "drawn": ("Q",),
+        "expiries": 0,
+    },
+    "a group is paused while it becomes non-empty": {
+        "scripts": {"P": publisher(*A), "C": consumer("ack"), "O": operator("pause")},
+    },
+    "an empty group is resumed while a message comes": {
+        "scripts": {"P": publisher(*A), "O": operator("pause", "resume"), "C": consumer("ack")},
+        "crashes": 0,
+        "expiries": 0,
+    },
+    "a group is paused while two workers want it": {
+        "scripts": {"C": consumer("ack"), "D": consumer("ack"), "O": operator("pause")},
+        "done": A,
     },
     "two groups": {
         "scripts": {"P": publisher(("h", "hA")), "C": consumer("ack", "ack")},
@@ -142,6 +160,9 @@ def leased_without_token(request: Any, last_answer: Any) -> Any:
         pytest.param(without("acked"), "a publisher comes while the last message is acked", id="acked"),
         pytest.param(touched_with_the_seq, "a message is published again while it is acked", id="drawn-anew"),
         pytest.param(acked_stays, "a smaller seq arrives after a larger one", id="delete-acked"),
+        pytest.param(
+            without("priority"), "a group is paused while its last message is acked and another one comes", id="paused"
+        ),
         pytest.param(leased_without_token, "leases run out and others go on", id="leased-under-token"),
     ],
 )

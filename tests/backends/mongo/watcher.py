@@ -23,6 +23,7 @@ class Ghost:
     acked: frozenset[str] = frozenset()  # from the step that frees the group
     acked_before: tuple[tuple[str, frozenset[str]], ...] = ()  # by client: when its claim took its group
     held: tuple[tuple[str, Lease], ...] = ()  # by client
+    paused: bool = False  # the pause of the group g has returned, and its resume has not begun
 
 
 class Violation(AssertionError):

@@ -4,6 +4,7 @@ Collections (the fields of their documents in brackets):
     <queue>_meta      one document [_id "queue", revision, serves, head_start, seq (the last one), at (its time)]
     <queue>_groups    [_id the group's id, priority, ready_at, token, worker_id, leased, attempts, acked, touched]
                       `leased` is the seq of the message delivered last and not acked, `acked` of the one acked last
+                      of a paused group `priority` is 5 less, -5 to -1; a paused group may have no messages
     <queue>_messages  [_id the seq, group_id, event (the codec's text), priority, published_at, dedup_id if given]
 
 There are no transactions. If a client stops between two steps, other clients must be able to continue from that state:
@@ -20,12 +21,16 @@ ack      1. free the group and store the message as acked: this step checks the 
 release  1. remove the token of the group
 purge    1. read which message is leased   2. delete all others   3. drop the group if it is free and has no message
          A message that is claimed after 1 is deleted too. Its ack counts; after a nack it does not come again.
+pause    1. subtract 5 from the group's priority, so that no claim finds it, or insert it without messages
+         Nothing else changes, so ack, nack and extend need no rule for it. To pause the queue, a document with an empty
+         _id is inserted, whose place is before all others. A claim that finds it returns None.
+resume   1. add 5 to the priority, and move the group to the back of the line   2. drop it if it has no message
 
 Three rules make this safe. tests/backends/mongo shows for each rule what fails without it:
 - A group is dropped only if its `touched` has not changed since before the search for messages. Each step 3 of a
   publish writes a new number into `touched`. If a repeated publish wrote the seq of the first one, `touched` could look
   unchanged, and a published message would lose its group. `acked` must be unchanged too: a message can be delivered and
-  acked before its publisher reaches step 3, and then only `acked` shows that.
+  acked before its publisher reaches step 3, and then only `acked` shows that. A paused group is never dropped.
 - The message in `acked` is deleted before another message may become `leased`. Otherwise an ack that stopped between
   its steps and a smaller seq that is inserted later would overwrite `acked`, and the message would be delivered again.
 - `leased` is written only if the token still matches, so a claim whose lease has expired starts again.
@@ -48,8 +53,8 @@ from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 from fairlane.backends.base import Core, Leased
-from fairlane.backends.mongo.inspection import Inspection
-from fairlane.backends.mongo.publishing import LOST, PLACE, Publishing, after_tick, is_head_start
+from fairlane.backends.mongo.operating import NOW, Operating
+from fairlane.backends.mongo.publishing import LOST, PAUSED, PLACE, after_tick, is_head_start
 from fairlane.backends.mongo.wire import (
     EPOCH,
     GROUPS,
@@ -58,13 +63,14 @@ from fairlane.backends.mongo.wire import (
     MESSAGES,
     META,
     QUEUE,
+    WHOLE_QUEUE,
     Answer,
     Document,
     Request,
     Steps,
     aggregate,
     delete,
-    delete_many,
+    find,
     find_one,
     moment,
     number,
@@ -85,10 +91,13 @@ Claimed: TypeAlias = tuple[str, str, int, str, int, datetime, datetime]
 ASIDE_SECONDS = 3600.0
 """Seconds for which a group is parked if its head cannot be delivered."""
 
-NOW = "$$NOW"  # the server's time when it received the command; it does not change within the command
+MOST_PAUSED = 1000
+"""A claim that finds no group searches for messages outside of groups only if no more groups than these are paused."""
+
+_IS_GROUP: Document = {"$ne": ["$_id", WHOLE_QUEUE]}
 
 
-class MongoCore(Publishing, Inspection, Core[Request, Answer]):
+class MongoCore(Operating, Core[Request, Answer]):
     """The operations of one queue."""
 
     @one_call
@@ -120,13 +129,15 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         looks = 0
         while looks < LOOKS:
             token = uuid4().hex
-            change = {
+            change: Document = {
                 "token": token,
                 "worker_id": {"$literal": worker_id},
                 "ready_at": {"$add": [NOW, _milliseconds(visibility)]},
                 # a value that is not a number would make this and every other claim fail
                 "attempts": {"$cond": [{"$isNumber": "$attempts"}, {"$add": ["$attempts", 1]}, 1]},
             }
+            # the document that pauses the queue stays as it is
+            change = {field: {"$cond": [_IS_GROUP, value, f"${field}"]} for field, value in change.items()}
             group = yield from update(GROUPS, first, [{"$set": change}], sort=LINE, after=True)
             if group is None:
                 if not (yield from self._missed_one(floor, min_priority)):
@@ -134,6 +145,8 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                 looks += 1
                 yield Sleep(0.000_5 * looks * random())
                 continue
+            if group["_id"] == WHOLE_QUEUE:
+                return None
             started = time.monotonic()
             claimed = yield from self._lease_head(group, token)
             if claimed:
@@ -153,15 +166,32 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         if min_priority > 0:
             yield from self.check_there()
             return False
-        # No group is in line. If there is a message, its publisher has stopped before its last step or has not done it
-        # yet: do that step. A message without a group id was inserted by hand, and must not hide others.
-        message = yield from find_one(MESSAGES, {"group_id": {"$type": "string"}}, HEAD, PLACE)
+        message = yield from self._outside()
         if message is None:
             yield from self.check_there()
             return False
         drawn = yield from self.draw()
         yield from self.put_in_line(message, drawn)
         return True
+
+    def _outside(self) -> Steps[Document | None]:
+        """Return a message whose group is in no line although it is not paused.
+
+        Its publisher has stopped before its last step or has not done it yet.
+        """
+        # a message without a group id was inserted by hand, and must not hide others
+        any_id: Document = {"$type": "string"}
+        message = yield from find_one(MESSAGES, {"group_id": any_id}, HEAD, PLACE)
+        if message is None:
+            return None
+        if (yield from find_one(GROUPS, {"_id": message["group_id"], "priority": {"$in": PAUSED}})) is None:
+            return message
+        paused = yield from find(GROUPS, {"priority": {"$in": PAUSED}}, HEAD, MOST_PAUSED + 1)
+        if len(paused) > MOST_PAUSED:
+            return None
+        # in the order of the index, so the server steps over each paused group at once, however many messages it has
+        others = {"group_id": any_id | {"$nin": [group["_id"] for group in paused]}}
+        return (yield from find_one(MESSAGES, others, (("group_id", 1), ("_id", 1)), PLACE))
 
     def _lease_head(self, group: Document, token: str) -> Steps[Claimed | Literal[False] | None]:
         """Return the lease on the group's head; False if the group was empty and dropped; None if the lease is lost."""
@@ -175,13 +205,10 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                     return _claimed(group, again, leased, number(group, "attempts") or 1)
             head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD)
             if head is None:
-                if (yield from delete(GROUPS, held | {"touched": group.get("touched")})):
-                    return False
-                # another client has published in the meantime, or another worker has claimed the group
-                still_held = yield from find_one(GROUPS, held)
-                if still_held is None:
-                    return None
-                group = still_held
+                changed = yield from self._give_up(group, held)
+                if not changed:
+                    return False if changed is False else None
+                group = changed
                 continue
             seq = number(head, "_id")
             if seq is None:  # the message cannot be delivered: park its group, so that others are served
@@ -192,8 +219,19 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
                 yield from delete(MESSAGES, {"_id": acked})
                 if seq == acked:
                     continue
-            changed = yield from update(GROUPS, held, {"$set": {"leased": seq, "attempts": 1}})
-            return None if changed is None else _claimed(group, head, seq, 1)
+            stored = yield from update(GROUPS, held, {"$set": {"leased": seq, "attempts": 1}})
+            return None if stored is None else _claimed(group, head, seq, 1)
+
+    def _give_up(self, group: Document, held: Document) -> Steps[Document | Literal[False] | None]:
+        """Drop the group, which has no messages, and return False; return its new document if it has changed."""
+        unchanged = {"touched": group.get("touched"), "priority": {"$nin": PAUSED}}
+        if (yield from delete(GROUPS, held | unchanged)):
+            return False
+        free = {"token": None, "worker_id": None, "ready_at": NOW, "leased": None, "attempts": 0}
+        if (yield from update(GROUPS, held | {"priority": {"$in": PAUSED}}, [{"$set": free}])):
+            return False
+        # another client has published in the meantime, or another worker has claimed the group
+        return (yield from find_one(GROUPS, held))
 
     def _place_of(self, head: Document, group_id: object) -> str:
         where = f"in {self.queue}_messages the _id {head['_id']} of a message of group {group_id!r} is not a number"
@@ -231,40 +269,6 @@ class MongoCore(Publishing, Inspection, Core[Request, Answer]):
         yield from after_tick(time.monotonic())
         end: datetime = group["ready_at"]
         return end
-
-    # for operators
-
-    @one_call
-    def release(self, group_id: str) -> Steps[bool]:
-        leased = {"_id": group_id, "token": {"$ne": None}}
-        ready_at = {"$min": ["$ready_at", NOW]}  # a group whose lease has expired keeps its place
-        change = {"token": None, "worker_id": None, "ready_at": ready_at}
-        group = yield from update(GROUPS, leased, [{"$set": change}])
-        if group is None:
-            yield from self.check_there()
-            return False
-        yield from after_tick(time.monotonic())
-        return True
-
-    @one_call
-    def purge(self, group_id: str) -> Steps[int]:
-        group = yield from find_one(GROUPS, {"_id": group_id})
-        waiting: Document = {"group_id": group_id}
-        if group is None:
-            yield from self.check_there()
-        else:
-            if group.get("acked") is not None:  # an ack stopped before it deleted this message
-                yield from delete(MESSAGES, {"_id": group["acked"]})
-            if group.get("token") is not None:
-                leased = group.get("leased")
-                if leased is None:  # a claim is about to store its head there
-                    head = yield from find_one(MESSAGES, {"group_id": group_id}, HEAD, fields=("_id",))
-                    leased = None if head is None else head["_id"]
-                waiting["_id"] = {"$ne": leased}
-        purged = yield from delete_many(MESSAGES, waiting)
-        if group is not None and group.get("token") is None:
-            yield from self.drop_if_empty(group_id, touched=group.get("touched"), acked=group.get("acked"))
-        return purged
 
     def _fenced(self, lease: Lease[Any], change: Document, *, after: bool = False) -> Steps[Document]:
         """Change a group if its token is that of the lease.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fairlane.backends.mongo.publishing import LOST, PRIORITIES
+from fairlane.backends.mongo.publishing import BEHIND, LOST, PAUSED, PRIORITIES
 from fairlane.backends.mongo.wire import (
     EPOCH,
     GROUPS,
@@ -15,6 +15,7 @@ from fairlane.backends.mongo.wire import (
     MESSAGES,
     META,
     QUEUE,
+    WHOLE_QUEUE,
     Document,
     Steps,
     aggregate,
@@ -31,6 +32,16 @@ from fairlane.model import GroupState, GroupStatus, MessageStatus, QueueStatus
 _WITH_NOW: Document = {"$addFields": {"now": "$$NOW"}}
 _READY: Document = {"$lte": ["$ready_at", "$$NOW"]}
 _WAITS: Document = {"$gt": ["$ready_at", "$$NOW"]}
+
+
+_IS_LEASED: Document = {"$ne": ["$token", None]}
+_IS_GROUP: Document = {"$ne": ["$_id", WHOLE_QUEUE]}
+_IS_PAUSED: Document = {"$in": ["$priority", PAUSED]}
+_PAUSED: Document = {"priority": {"$in": PAUSED}}
+
+
+def _not(condition: Document) -> Document:
+    return {"$cond": [condition, False, True]}
 
 
 def _count(*conditions: Document) -> Document:
@@ -53,12 +64,15 @@ class Inspection:
 
     @one_call
     def queue_status(self) -> Steps[QueueStatus]:
+        in_flight = {"$and": [_WAITS, _IS_LEASED]}
         figures = {
             "_id": None,
-            "groups": {"$sum": 1},
-            "ready": _count(_READY),
-            "in_flight": _count(_WAITS, {"$ne": ["$token", None]}),
-            "parked": _count(_WAITS, {"$eq": ["$token", None]}),
+            "groups": _count(_IS_GROUP),
+            "ready": _count(_IS_GROUP, _READY, _not(_IS_PAUSED)),
+            "in_flight": _count(in_flight),
+            "parked": _count(_WAITS, _not(_IS_LEASED), _not(_IS_PAUSED)),
+            "paused": _count(_IS_PAUSED, _not(in_flight)),
+            "whole_queue": _count(_not(_IS_GROUP)),
         }
         groups = yield from aggregate(GROUPS, {"$group": figures})
         total = {"_id": None, "messages": {"$sum": 1}, "oldest": {"$min": "$published_at"}}
@@ -66,30 +80,44 @@ class Inspection:
         if not groups and not messages:
             yield from self.check_there()
         found: Document = groups[0] if groups else {}
+        empty = (yield from self._paused_and_empty()) if found.get("paused") else 0
         return QueueStatus(
             queue=self.queue,
-            groups=int(found.get("groups", 0)),
+            groups=int(found.get("groups", 0)) - empty,
             ready=int(found.get("ready", 0)),
             in_flight=int(found.get("in_flight", 0)),
             parked=int(found.get("parked", 0)),
+            paused=max(0, int(found.get("paused", 0)) - empty),
+            is_paused=bool(found.get("whole_queue")),
             messages=int(messages[0]["messages"]) if messages else 0,
             oldest_seconds=_age(messages[0], "oldest", messages[0]["now"]) if messages else None,
         )
 
+    def _paused_and_empty(self) -> Steps[int]:
+        """Return how many paused groups have no messages."""
+        paused = yield from aggregate(GROUPS, {"$match": _PAUSED}, {"$project": {"_id": 1}})
+        theirs = {"$match": {"group_id": {"$in": [group["_id"] for group in paused]}}}
+        filled = yield from aggregate(MESSAGES, theirs, {"$group": {"_id": "$group_id"}})
+        return len(paused) - len(filled)
+
     @one_call
     def group_status(self, limit: int) -> Steps[list[GroupStatus]]:
         # with a list of priorities, the index gives the order
-        line = {"$match": {"priority": {"$in": PRIORITIES}}}
-        groups = yield from aggregate(GROUPS, line, {"$sort": {"ready_at": 1}}, {"$limit": limit}, _WITH_NOW)
-        if len(groups) < limit:  # also groups that no claim finds, since their priority was changed by hand
-            groups += yield from aggregate(GROUPS, {"$match": LOST}, {"$limit": limit - len(groups)}, _WITH_NOW)
+        groups: list[Document] = []
+        # the last ones are groups that no claim finds, since their priority was changed by hand
+        in_line = {"priority": {"$in": PRIORITIES}, "_id": {"$ne": WHOLE_QUEUE}}
+        for found in (in_line, _PAUSED, LOST):
+            if len(groups) < limit:
+                line = {"$match": found}, {"$sort": {"ready_at": 1}}, {"$limit": limit - len(groups)}
+                groups += yield from aggregate(GROUPS, *line, _WITH_NOW)
         if not groups:
             yield from self.check_there()
             return []
         theirs = {"$match": {"group_id": {"$in": [group["_id"] for group in groups]}}}
         figures = {"_id": "$group_id", "depth": {"$sum": 1}, "oldest": {"$min": "$published_at"}}
         backlogs = {row["_id"]: row for row in (yield from aggregate(MESSAGES, theirs, {"$group": figures}))}
-        return [_group(group, backlogs.get(group["_id"])) for group in groups]
+        rows = [_group(group, backlogs.get(group["_id"])) for group in groups]
+        return sorted(rows, key=lambda row: row.state == "paused" and row.depth == 0)
 
     @one_call
     def message_status(self, group_id: str, limit: int) -> Steps[list[MessageStatus]]:
@@ -122,9 +150,17 @@ def _age(document: Document, field: str, now: datetime) -> float | None:
 
 def _state(group: Document) -> GroupState:
     ready_at = moment(group, "ready_at")
-    if ready_at is None or ready_at <= group["now"]:  # MongoDB sorts null before times, so such a group is claimable
-        return "ready"
-    return "parked" if group.get("token") is None else "in_flight"
+    # MongoDB sorts null before times, so a group without a place is claimable
+    waits = ready_at is not None and ready_at > group["now"]
+    if waits and group.get("token") is not None:
+        return "in_flight"
+    if _is_paused(group):
+        return "paused"
+    return "parked" if waits else "ready"
+
+
+def _is_paused(group: Document) -> bool:
+    return number(group, "priority") in PAUSED
 
 
 def _attempts(group: Document) -> int:
@@ -133,10 +169,13 @@ def _attempts(group: Document) -> int:
 
 
 def _group(group: Document, backlog: Document | None) -> GroupStatus:
+    state = _state(group)
+    if state == "paused" and backlog is None:
+        return GroupStatus(group["_id"], state, 0, 0, None, None, 0, 0.0)
     return GroupStatus(
         group_id=group["_id"],
-        state=_state(group),
-        priority=number(group, "priority") or 0,
+        state=state,
+        priority=(number(group, "priority") or 0) + (BEHIND if _is_paused(group) else 0),
         depth=0 if backlog is None else int(backlog["depth"]),
         oldest_seconds=None if backlog is None else _age(backlog, "oldest", group["now"]),
         worker_id=group.get("worker_id"),

@@ -30,7 +30,11 @@ from fairlane.errors import QueueDamaged, SchemaNotReady
 from fairlane.program import Sleep
 
 PRIORITIES = tuple(range(MAX_PRIORITY + 1))
-LOST: Filter = {"priority": {"$nin": PRIORITIES}}
+BEHIND = len(PRIORITIES)
+PAUSED = tuple(priority - BEHIND for priority in PRIORITIES)
+"""The priorities of paused groups, for which no claim searches. So a paused group keeps its priority and its place."""
+
+LOST: Filter = {"priority": {"$nin": PRIORITIES + PAUSED}}
 """Groups that no claim finds, since their priority was changed by hand."""
 
 TYPE_MISMATCH = 14
@@ -119,17 +123,17 @@ class Publishing:
         """
         started = time.monotonic()
         group_id, stamp, seq = message["group_id"], drawn["seq"], message["_id"]
-        priority = number(message, "priority") or 0
-        place = {"priority": priority, "ready_at": place_of_new(message, drawn)}
+        priority, ready_at = number(message, "priority") or 0, place_of_new(message, drawn)
         placed = False
         free = {"token": None, "worker_id": None, "leased": None, "attempts": 0, "acked": None}
-        change = {"$setOnInsert": place | free, "$set": {"touched": stamp}}
+        new = {"priority": priority, "ready_at": ready_at} | free
+        change = {"$setOnInsert": new, "$set": {"touched": stamp}}
         before = yield from upsert(GROUPS, {"_id": group_id}, change)
         if before is None:
             placed = True
             # the message may have been acked already, through an earlier document of the group
             yield from self.drop_if_empty(group_id, touched=stamp, acked=None)
-        elif number(before, "priority") not in PRIORITIES:  # changed by hand, so that no claim finds the group
+        elif number(before, "priority") not in PRIORITIES + PAUSED:  # changed by hand, so that no claim finds the group
             yield from update(
                 GROUPS, {"_id": group_id, "priority": before.get("priority")}, {"$set": {"priority": priority}}
             )
@@ -138,18 +142,28 @@ class Publishing:
             others = {"group_id": group_id, "_id": {"$nin": [seq, before.get("acked")]}}
             if (yield from find_one(MESSAGES, others, fields=("_id",))) is None:
                 unserved = {"_id": group_id, "token": None, "leased": None, "touched": stamp}
-                yield from update(GROUPS, unserved, {"$set": place})
+                # the server decides whether it is paused, since that may have changed after `before`
+                as_paused = {"$cond": [{"$lte": ["$priority", -1]}, priority - BEHIND, priority]}
+                place = {"priority": as_paused, "ready_at": ready_at}
+                yield from update(GROUPS, unserved, [{"$set": place}])
                 placed = True
         if placed:
             yield from after_tick(started)
         return before
 
     def drop_if_empty(self, group_id: str, *, touched: int | None, acked: int | None) -> Steps[bool]:
-        """Drop a free group if it has no messages and did not change since before the search for messages."""
+        """Drop a free group if it has no messages and did not change since before the search for messages.
+
+        If it is paused, it stays, as if it never had a message.
+        """
         if (yield from find_one(MESSAGES, {"group_id": group_id}, fields=("_id",))) is not None:
             return False
         unchanged = {"_id": group_id, "token": None, "touched": touched, "acked": acked}
-        return (yield from delete(GROUPS, unchanged))
+        if (yield from delete(GROUPS, unchanged | {"priority": {"$nin": PAUSED}})):
+            return True
+        new = {"leased": None, "attempts": 0, "acked": None, "touched": None}
+        yield from update(GROUPS, unchanged | {"priority": {"$in": PAUSED}}, {"$set": new})
+        return False
 
 
 def place_of_new(message: Document, drawn: Document) -> datetime:

@@ -22,13 +22,13 @@ from fairlane.backends.base import translated
 from fairlane.backends.mongo.address import database_of, make, shortest_timeout
 from fairlane.backends.mongo.errors import translate
 from fairlane.backends.mongo.options import OPTIONS
-from fairlane.backends.mongo.publishing import LOST, is_head_start
-from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, Document, number
+from fairlane.backends.mongo.publishing import BEHIND, LOST, PAUSED, is_head_start
+from fairlane.backends.mongo.wire import GROUPS, MESSAGES, META, QUEUE, WHOLE_QUEUE, Document, number
 from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
 from fairlane.backends.shared.options import read_options
 from fairlane.backends.shared.retry import Unanswered
 from fairlane.backends.targets import Choices
-from fairlane.contract import DEFAULT_HEAD_START
+from fairlane.contract import CLIENT_REVISION, DEFAULT_HEAD_START
 from fairlane.errors import QueueDamaged
 from fairlane.urls import host_of
 
@@ -114,6 +114,9 @@ class MongoTarget(LockTarget):
                 return
             if not stamp:
                 self._create()
+                found = self.read()
+                if found is not None and revision is not None and revision < found:
+                    self._end_pauses()
             self.keep_lock()
             self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
 
@@ -144,6 +147,11 @@ class MongoTarget(LockTarget):
             f"several messages in {self._queue}_{name} have one dedup_id, so the index on it cannot be created "
             f"({found}, by _id): delete those that are too many, or unset their dedup_id, and migrate again"
         )
+
+    def _end_pauses(self) -> None:
+        """Resume all groups and the queue, since clients of an older revision cannot."""
+        self._collection(GROUPS).delete_one({"_id": WHOLE_QUEUE})
+        self._collection(GROUPS).update_many({"priority": {"$in": PAUSED}}, {"$inc": {"priority": BEHIND}})
 
     def _record(self, revision: str, serves: str | None) -> Document:
         # if the counter was lost, the next seq must be larger than all used ones
@@ -197,12 +205,23 @@ class MongoTarget(LockTarget):
             for index, fields, options in indexes:
                 keys, choices = json.dumps(dict(fields)), json.dumps({"name": index, **options})
                 lines.append(f"db.{self._queue}_{name}.createIndex({keys}, {choices});")
+        if revision < CLIENT_REVISION:
+            lines += self._end_pauses_offline(revision)
         change = self._choices(revision, serves)
         change["$max"] = {"seq": "NumberLong(0)"}
         options = {"upsert": True, "writeConcern": {"w": "majority"}}
         update = f'{{"_id": "{QUEUE}"}}, {json.dumps(change)}, {json.dumps(options)}'
         lines.append(f"db.{self._queue}_{META}.updateOne({update});".replace('"NumberLong(0)"', "NumberLong(0)"))
         return "\n".join(lines) + "\n"
+
+    def _end_pauses_offline(self, revision: str) -> list[str]:
+        groups, there = f"db.{self._queue}_{GROUPS}", f'db.{self._queue}_{META}.findOne({{"_id": "{QUEUE}"}})'
+        return [
+            f'if ((({there} || {{}}).revision || "") > "{revision}") {{',
+            f'  {groups}.deleteOne({{"_id": "{WHOLE_QUEUE}"}});',
+            f'  {groups}.updateMany({{"priority": {{"$in": {list(PAUSED)}}}}}, {{"$inc": {{"priority": {BEHIND}}}}});',
+            "}",
+        ]
 
     def close(self) -> None:
         """Close the connections."""

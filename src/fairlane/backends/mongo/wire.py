@@ -30,6 +30,9 @@ MESSAGES = "messages"
 QUEUE = "queue"
 """The `_id` of the document in META with the queue's revision, its settings and the last seq."""
 
+WHOLE_QUEUE = ""
+"""The `_id` of the document in GROUPS that is there while the whole queue is paused. No group has this id."""
+
 Document: TypeAlias = dict[str, Any]
 Filter: TypeAlias = Mapping[str, Any]
 Sort: TypeAlias = Sequence[tuple[str, int]]
