@@ -135,7 +135,7 @@ def test_purge_deletes_only_when_it_is_told_twice(url: str, queue: Transport) ->
     assert fairlane("purge", "a b", "--yes", "--url", url).ok().out == "0 messages deleted.\n"
 
 
-@pytest.mark.parametrize(("which", "name"), [(["a b"], "The group 'a b'"), ([], "The queue fairlane")])
+@pytest.mark.parametrize(("which", "name"), [(["a b"], "The group a b"), ([], "The queue fairlane")])
 def test_pause_and_resume_a_group_or_the_queue(url: str, queue: Transport, which: list[str], name: str) -> None:
     queue.publish("a b", 1)
     assert fairlane("resume", *which, "--url", url) == Done(1, "", f"{name} is not paused.\n")
