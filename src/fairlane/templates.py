@@ -82,6 +82,17 @@ def render(path: str, **variables: object) -> str:
     return environment().get_template(path).render(**variables)
 
 
+def uses(path: str, name: str, **variables: object) -> bool:
+    """Return whether a template, with all that it imports, uses a variable, given all of its variables."""
+    from jinja2 import UndefinedError
+
+    try:
+        render(path, **{key: value for key, value in variables.items() if key != name})
+    except UndefinedError:
+        return True
+    return False
+
+
 @lru_cache(maxsize=1024)
 def _rendered(path: str, variables: tuple[tuple[str, object], ...]) -> str:
     return render(path, **dict(variables))

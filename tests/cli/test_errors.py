@@ -61,6 +61,15 @@ REFUSED = ("postgresql://u:s%25e%40c@127.0.0.1:1/x", "redis://u:s%25e%40c@127.0.
         ("migrate --head-start nan", "head_start must be 0 to 86400 seconds, or always: 'nan'"),
         ("migrate --head-start 86400.1", "head_start must be 0 to 86400 seconds, or always: '86400.1'"),
         ("migrate --app-role app", "app_role is an option of postgres"),
+        ("queue", "Missing command"),
+        ("queue nonsense", "No such command 'nonsense'"),
+        ("queue show --queue other", "run `fairlane migrate --queue other`"),
+        ("queue show --url memory://", "lives in one process"),
+        ("queue set", "name a setting and its new value: --head-start"),
+        ("queue set --nonsense 1", "No such option: --nonsense"),
+        ("queue set --head-start last", "head_start must be 0 to 86400 seconds, or always: 'last'"),
+        ("queue set --head-start 1 --queue other", "run `fairlane migrate --queue other`"),
+        ("queue set --head-start 1 --owner-role me", "owner_role is an option of postgres"),
         ("demo --workers 1", "workers must be at least 2"),
         ("demo --queue fairlane --url sqlite:///queue.db", "name a new queue"),
     ],
@@ -138,10 +147,10 @@ def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsy
 
 
 @pytest.mark.parametrize("url", REFUSED)
-@pytest.mark.parametrize("command", ["status", "migrate", "stats", "demo"])
+@pytest.mark.parametrize("command", ["status", "migrate", "stats", "demo", "queue show"])
 def test_a_refused_connection_is_one_line_within_seconds_and_without_the_password(url: str, command: str) -> None:
     began = time.monotonic()
-    error = fairlane(command, "--url", url).failed_in_one_line()
+    error = fairlane(*command.split(), "--url", url).failed_in_one_line()
     assert time.monotonic() - began < 30
     assert "127.0.0.1" in error
     for secret in ("s%25e%40c", "s%e@c", "s%e"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 
@@ -27,6 +27,9 @@ class Choices:
     reader_role: str | None = None
     head_start: str | None = None
 
+
+STORED = ("revision", "serves", *(field.name for field in fields(Choices) if field.name != "queue"))
+"""The names under which a queue stores its revision and what the DBA has chosen."""
 
 NOBODY = "none"
 """The word that stands for no role. PostgreSQL does not allow a role of this name."""
@@ -72,8 +75,16 @@ class SqlTarget(ABC):
         """
         return None
 
-    def begin(self, *, create: bool) -> str | None:
+    def begin(self, *, writes: bool) -> str | None:
         """Return the statement that begins the transaction, or None if the driver begins it."""
+        return None
+
+    def locked(self) -> str | None:
+        """Return the script that takes the lock of the queue's migrations, or None if the transaction itself has it."""
+        return None
+
+    def configured(self) -> str | None:
+        """Return the script to run in a transaction of its own after settings were changed, or None."""
         return None
 
     def namespace(self) -> str | None:
@@ -105,6 +116,19 @@ class LedgerTarget(ABC):
             revision: the revision after the step; None if the step removes the queue.
             serves: the oldest revision whose clients it serves.
             stamp: only write the revision and ignore the scripts.
+        """
+
+    @abstractmethod
+    def stored(self) -> dict[str, str | None] | None:
+        """Return the settings that the queue stores, with its revision. None if the queue is not there."""
+
+    @abstractmethod
+    def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
+        """Change settings of an existing queue, in one atomic request. The caller holds the lock.
+
+        Args:
+            changes: the new texts, by name.
+            scripts: the stored procedures that contain these settings, rendered with the new ones.
         """
 
     def repair(self) -> None:  # noqa: B027 - most targets have nothing to repair

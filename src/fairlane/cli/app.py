@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlane.cli import demo, leases, look, operate, publishing, schema
+from fairlane.cli import demo, leases, look, operate, publishing, queues, schema
 
 app = typer.Typer(
     name="fairlane",
@@ -39,6 +39,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
 )
 for _name, _function, _summary in _COMMANDS:
     app.command(_name, short_help=_summary)(_function)
+app.add_typer(queues.app, name="queue", short_help="Show and change the settings of a queue.")
 
 
 def _print_version(wanted: bool) -> None:

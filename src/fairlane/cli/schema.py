@@ -89,8 +89,10 @@ def migrate(
         typer.echo(outcome)
     if before == after is not None and (app_role or reader_role):
         typer.echo("It has the roles that you named.")
-    if before == after is not None and (head_start or owner_role):
-        typer.echo("--head-start and --owner-role count only for a new queue; this queue was not changed.", err=True)
+    if before == after is not None and head_start:
+        typer.echo("It has the head start that you named.")
+    if before == after is not None and owner_role:
+        typer.echo("--owner-role counts only for a new queue; this queue has the owner that it had.", err=True)
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:

@@ -1,7 +1,7 @@
-"""Migrate queues with Alembic, called from Python.
+"""Migrate queues with Alembic, called from Python; read and change their settings.
 
-`fairlane migrate` calls this module; the command `alembic -x url=… -x queue=…` does the same. This module does not
-change the logging configuration of the application.
+`fairlane migrate` and `fairlane queue` call this module; for migrations the command `alembic -x url=… -x queue=…` does
+the same. This module does not change the logging configuration of the application.
 """
 
 from __future__ import annotations
@@ -14,19 +14,30 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.backends import manifest_of
 from fairlane.backends.base import fits
-from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, ask, retried
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
-from fairlane.errors import BackendUnavailable, ConfigurationError, FairlaneError, SchemaNotReady
-from fairlane.program import ResultT, run
+from fairlane.errors import ConfigurationError, FairlaneError, SchemaNotReady
+from fairlane.migrate.queues import configure, queue_settings
+from fairlane.migrate.settings import Settings, retried, settings_for
+from fairlane.migrate.stored_settings import QueueSettings
+from fairlane.program import run
 from fairlane.templates import bundle_root
 from fairlane.urls import scheme_of
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-    from fairlane.migrate.settings import Settings
-
-__all__ = ["Status", "downgrade", "include_object", "migrate", "script", "status", "upgrade"]
+__all__ = [
+    "QueueSettings",
+    "Status",
+    "configure",
+    "downgrade",
+    "include_object",
+    "migrate",
+    "queue_settings",
+    "script",
+    "status",
+    "upgrade",
+]
 
 # Alembic keeps its environment in a global variable, so a process can run only one migration at a time
 _alembic = threading.RLock()
@@ -70,7 +81,7 @@ def upgrade(
         startup_timeout: seconds to wait for a server that is not up yet.
         head_start: seconds, 0 to 86,400: a new group stands in line this long before the time of its first message.
             0 is the order of arrival; with `always` it stands before every served group. None: 1 second in a new
-            queue, no change in an existing one.
+            queue, no change in an existing one. In an existing queue it is changed as by `configure`.
         options: `owner_role`, `app_role`, `reader_role` (Postgres).
 
     Raises:
@@ -80,15 +91,15 @@ def upgrade(
     """
     from alembic import command
 
-    settings = _settings(url, queue, options, head_start)
-    _retried(lambda: _with_alembic(command.upgrade, settings, revision), startup_timeout)
+    settings = settings_for(url, queue, options, head_start)
+    retried(lambda: _with_alembic(command.upgrade, settings, revision), startup_timeout)
 
 
 def downgrade(url: str, *, queue: str = DEFAULT_QUEUE, revision: str, **options: str | None) -> None:
     """Downgrade a queue's schema to a revision; `base` removes the queue and all its messages."""
     from alembic import command
 
-    _with_alembic(command.downgrade, _settings(url, queue, options), revision)
+    _with_alembic(command.downgrade, settings_for(url, queue, options), revision)
 
 
 def migrate(
@@ -128,7 +139,7 @@ def script(
     start, _, end = revision.rpartition(":")
     back = end == "base" or (start.isdigit() and end.isdigit() and end < start)
     output = io.StringIO()
-    settings = _settings(url, queue, options, head_start)
+    settings = settings_for(url, queue, options, head_start)
     if back:
         _with_alembic(command.downgrade, settings, f"{start or 'head'}:{end}", output, sql=True)
     else:
@@ -143,7 +154,7 @@ def status(url: str, *, queue: str = DEFAULT_QUEUE, startup_timeout: float = 0.0
     executor = backend.executor.from_url(url, name)
     try:
         core = backend.core(name)
-        revision = _retried(lambda: run(core.revision(), executor.execute), startup_timeout)
+        revision = retried(lambda: run(core.revision(), executor.execute), startup_timeout)
         # the search for faults reads tables that another revision may not have
         fault = run(core.fault(), executor.execute) if revision is not None and fits(revision) else None
     finally:
@@ -171,12 +182,6 @@ def include_object(item: Any, name: str | None, kind: str, reflected: bool, comp
     return table is None or not belongs_to_queue(table)
 
 
-def _retried(action: Callable[[], ResultT], timeout: float) -> ResultT:
-    """Try again while the server is not up, for at most `timeout` seconds."""
-    policy = Within(timeout, STARTUP_PAUSES, BackendUnavailable)
-    return run(retried(lambda: ask(action), policy), lambda request: request())
-
-
 def messages_in(url: str, queue: str) -> int:
     """Return the number of messages in a queue; 0 if its schema is not there or does not fit this client."""
     backend = manifest_of(scheme_of(url)).loaded()
@@ -188,18 +193,6 @@ def messages_in(url: str, queue: str) -> int:
         return 0
     finally:
         executor.close()
-
-
-def _settings(url: str, queue: str, options: dict[str, str | None], head_start: float | str | None = None) -> Settings:
-    from fairlane.backends.targets import Choices
-    from fairlane.migrate.settings import OPTIONS, Settings
-
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown:
-        raise ConfigurationError(f"unknown option of a migration: {', '.join(unknown)}")
-    if head_start is not None:
-        options = options | {"head_start": str(head_start)}
-    return Settings(url, Choices(queue, **options))
 
 
 def _config(settings: Settings, output: io.StringIO | None) -> Config:

@@ -13,6 +13,7 @@ from alembic.util import CommandError
 from fairlane.backends.targets import LedgerTarget, SqlTarget
 from fairlane.errors import FairlaneError
 from fairlane.migrate import engines, messages_in
+from fairlane.migrate.configuring import changes_of, configure_ledger, stored_in
 from fairlane.migrate.ledger import LEDGER, Ledger
 from fairlane.migrate.records import Records
 from fairlane.migrate.settings import Settings, from_arguments
@@ -66,16 +67,14 @@ def _mutates(context: EnvironmentContext) -> bool:
 def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
     writing = _mutates(context)
     with engines.connected(target, create=writing) as connection:
-
-        def execute(script: str) -> None:
-            for statement in target.statements(script):
-                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
-
+        execute = engines.executes(connection, target)
         namespace = target.namespace()
         if writing and namespace is not None:
             execute(namespace)
-        records = Records(settings, target, execute, connection)
         held = render(f"schema/{settings.manifest.dialect}/held.sql.j2", queue=settings.choices.queue)
+        stored = stored_in(connection, target) if writing else None
+        settings = settings.of_queue(stored)
+        records = Records(settings, target, execute, connection, existing=stored is not None)
         context.configure(
             connection=connection,
             transactional_ddl=True,
@@ -89,6 +88,8 @@ def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarg
         with context.begin_transaction():
             context.run_migrations()
             records.finish(repairs=writing)
+    if records.configured:
+        engines.after_change(target)
 
 
 def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
@@ -115,12 +116,22 @@ def _through_ledger(context: EnvironmentContext, settings: Settings, target: Led
             _ledger_offline(context, settings, target)
         elif _mutates(context):
             with target.lock():
-                _ledger_online(context, settings, target)
-                target.repair()
+                _ledger_migrated(context, settings, target)
         else:
             _ledger_online(context, settings, target)
     finally:
         target.close()
+
+
+def _ledger_migrated(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:
+    # without templates and choices nothing depends on what is stored, and the request is saved
+    stored = target.stored() if settings.manifest.dialect or settings.chosen else None
+    settings = settings.of_queue(stored)
+    _ledger_online(context, settings, target)
+    target.repair()
+    changes = changes_of(settings)
+    if stored is not None and changes:
+        configure_ledger(settings, target, {**stored, "revision": target.read()}, changes)
 
 
 def _ledger_online(context: EnvironmentContext, settings: Settings, target: LedgerTarget) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from fairlane.backends.targets import SqlTarget
+from fairlane.migrate.configuring import changes_of, configure_sql, stored_in
 from fairlane.migrate.settings import Settings
 from fairlane.templates import render
 
@@ -24,13 +25,18 @@ class Records:
         target: SqlTarget,
         execute: Callable[[str], None],
         connection: sa.Connection | None = None,
+        *,
+        existing: bool = False,
     ) -> None:
-        """Keep the arguments; `connection` is None offline."""
+        """Keep the arguments; `connection` is None offline. `existing` says whether the queue was there before."""
+        self._existing = existing
         self._settings = settings
         self._target = target
         self._execute = execute
         self._connection = connection
         self._removed = False
+        self.configured = False
+        """Whether `finish` has changed settings of an existing queue."""
 
     def on_version_apply(
         self, ctx: MigrationContext, step: MigrationInfo, heads: Collection[str], run_args: object
@@ -58,6 +64,16 @@ class Records:
             script = self._target.settled(self._look)
             if script is not None:
                 self._execute(script)
+            self._configure()
+
+    def _configure(self) -> None:
+        """Change the settings that the DBA has chosen, if the queue was there before and has others."""
+        changes = changes_of(self._settings)
+        if self._existing and changes:
+            assert self._connection is not None, "nothing is repaired offline"
+            stored = stored_in(self._connection, self._target) or {}
+            configure_sql(self._settings, stored, changes, self._execute)
+            self.configured = True
 
     def _look(self, query: str) -> Sequence[Sequence[Any]]:
         assert self._connection is not None, "there are no queries offline"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from fairlane.backends import MANIFESTS, manifest_of
 from fairlane.backends.manifest import Manifest
+from fairlane.backends.shared import retry
+from fairlane.backends.shared.retry import STARTUP_PAUSES, Within
 from fairlane.backends.targets import NOBODY, Choices, Target
-from fairlane.contract import DEFAULT_HEAD_START, DEFAULT_QUEUE, check_head_start, check_queue
-from fairlane.errors import ConfigurationError
+from fairlane.contract import DEFAULT_QUEUE, check_queue
+from fairlane.errors import BackendUnavailable, ConfigurationError
+from fairlane.migrate.stored_settings import CHANGEABLE, valid
+from fairlane.program import ResultT, run
 from fairlane.urls import scheme_of
 
 OPTIONS = tuple(field.name for field in fields(Choices) if field.name != "queue")
@@ -24,23 +28,29 @@ class Settings:
         url: the database.
         choices: the choices of the DBA.
         lose_messages: whether the migration may remove a queue that holds messages.
+        kept: the settings that the queue has so far, as far as they can be changed. They count where the DBA has chosen
+            nothing.
     """
 
     url: str
     choices: Choices
     lose_messages: bool = True
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_queue(self.choices.queue)
         for name in OPTIONS:
             if getattr(self.choices, name) is not None and name not in self.manifest.choices:
                 self._refuse(name)
-        if self.choices.head_start is not None:
-            try:
-                head_start = check_head_start(self.choices.head_start)
-            except ValueError as error:
-                raise ConfigurationError(f"{error}") from error
-            object.__setattr__(self, "choices", replace(self.choices, head_start=head_start))
+        try:
+            checked = {
+                name: setting.check(getattr(self.choices, name))
+                for name, setting in CHANGEABLE.items()
+                if setting.check is not None and getattr(self.choices, name) is not None
+            }
+        except ValueError as error:
+            raise ConfigurationError(f"{error}") from error
+        object.__setattr__(self, "choices", replace(self.choices, **checked))
 
     def _refuse(self, name: str) -> None:
         takers = ", ".join(manifest.name for manifest in MANIFESTS.values() if name in manifest.choices)
@@ -57,6 +67,16 @@ class Settings:
         assert make is not None, "callers do not ask for the target of a backend that is not migrated"
         return make(self.url, self.choices)
 
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The settings that the DBA has chosen, as queues store them."""
+        choices = {name: getattr(self.choices, name) for name in CHANGEABLE}
+        return {name: choice for name, choice in choices.items() if choice is not None}
+
+    def of_queue(self, stored: Mapping[str, str | None] | None) -> Settings:
+        """Return the same settings for a queue that has stored these; None if it is not there."""
+        return replace(self, kept=valid(stored or {}))
+
     def variables(self, revision: str, serves: str) -> dict[str, str | None]:
         """Return the variables for the templates of a revision."""
         return {
@@ -65,14 +85,39 @@ class Settings:
             "owner_role": self.choices.owner_role,
             "app_role": _role_or_none(self.choices.app_role),
             "reader_role": _role_or_none(self.choices.reader_role),
-            "head_start": self.choices.head_start or DEFAULT_HEAD_START,
             "revision": revision,
             "serves": serves,
+            **{name: setting.default for name, setting in CHANGEABLE.items()},
+            **self.kept,
+            **self.chosen,
         }
 
 
 def _role_or_none(role: str | None) -> str | None:
     return None if role == NOBODY else role
+
+
+def settings_for(
+    url: str, queue: str, options: Mapping[str, str | None], head_start: float | str | None = None
+) -> Settings:
+    """Make settings from the arguments of `fairlane.migrate`.
+
+    Raises:
+        ConfigurationError: an option is unknown, or a value is wrong.
+    """
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ConfigurationError(f"unknown option of a migration: {', '.join(unknown)}")
+    chosen = dict(options)
+    if head_start is not None:
+        chosen["head_start"] = str(head_start)
+    return Settings(url, Choices(queue, **chosen))
+
+
+def retried(action: Callable[[], ResultT], timeout: float) -> ResultT:
+    """Try again while the server is not up, for at most `timeout` seconds."""
+    policy = Within(timeout, STARTUP_PAUSES, BackendUnavailable)
+    return run(retry.retried(lambda: retry.ask(action), policy), lambda request: request())
 
 
 def from_arguments(arguments: Mapping[str, str], default_url: str | None) -> Settings:

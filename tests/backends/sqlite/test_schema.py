@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 import fairlane
 from fairlane import migrate
@@ -131,3 +132,40 @@ def test_a_failed_migration_leaves_nothing_behind(path: Any) -> None:
     with pytest.raises(Exception, match="fairlane_groups"):
         migrate.upgrade(f"sqlite:///{path}")
     assert catalogue(path) == before
+
+
+def test_a_change_of_a_setting_that_fails_at_its_end_changes_nothing(path: Any) -> None:
+    """The triggers are made again before the setting is stored."""
+    url = f"sqlite:///{path}"
+    migrate.upgrade(url)
+    guard = (
+        "create trigger guard before update on fairlane_settings when new.name = 'head_start' "
+        "begin select raise(abort, 'no'); end"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(guard)
+    before = catalogue(path)
+    with pytest.raises(IntegrityError):
+        migrate.configure(url, head_start=5)
+    assert catalogue(path) == before
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("drop trigger guard")
+    migrate.configure(url, head_start=5)
+    migrate.configure(url, head_start=1)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(guard)
+    assert catalogue(path) == before
+
+
+def test_a_setting_that_was_damaged_by_hand_is_named_and_can_be_set_again(path: Any) -> None:
+    url = f"sqlite:///{path}"
+    migrate.upgrade(url)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("update fairlane_settings set value = 'soon' where name = 'head_start'")
+        connection.commit()
+    with pytest.raises(fairlane.QueueDamaged, match=r"head_start is 'soon': `fairlane queue set .* --head-start"):
+        migrate.queue_settings(url)
+    migrate.upgrade(url)
+    before, after = migrate.configure(url, head_start=2)
+    assert (before.head_start, after.head_start) == (None, 2)
+    assert migrate.queue_settings(url).head_start == 2

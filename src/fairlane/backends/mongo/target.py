@@ -7,7 +7,7 @@ queue with a revision is complete.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
@@ -119,6 +119,18 @@ class MongoTarget(LockTarget):
                     self._end_pauses()
             self.keep_lock()
             self._meta.update_one({"_id": QUEUE}, self._record(revision, serves), upsert=True)
+
+    def stored(self) -> dict[str, str | None] | None:
+        """Return the settings that the queue stores, with its revision. None if the queue is not there."""
+        with self._translated():
+            found = self._meta.find_one({"_id": QUEUE})
+        return None if found is None else {name: str(value) for name, value in found.items()}
+
+    def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
+        """Change settings of an existing queue, in its document."""
+        with self._translated():
+            self.keep_lock()
+            self._meta.update_one({"_id": QUEUE}, {"$set": dict(changes)})
 
     def _create(self, there: Sequence[str] | None = None) -> None:
         """Create the indexes, and the collections with them. With `there`, only indexes of these collections."""

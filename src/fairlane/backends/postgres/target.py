@@ -47,10 +47,18 @@ class PostgresTarget(SqlTarget):
     def settings_table(self) -> tuple[str, str | None]:
         return "settings", self._choices.queue
 
+    def locked(self) -> str:
+        return self._as_owner("lock")
+
     def namespace(self) -> str:
-        return render(
-            "schema/postgres/namespace.sql.j2", queue=self._choices.queue, owner_role=self._choices.owner_role
-        )
+        return self._as_owner("namespace")
+
+    def configured(self) -> str:
+        return self._as_owner("configured_later")
+
+    def _as_owner(self, name: str) -> str:
+        path = f"schema/postgres/{name}.sql.j2"
+        return render(path, queue=self._choices.queue, owner_role=self._choices.owner_role)
 
     def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
         """Return the grants for the chosen roles, or else the previous roles; see `roles.sql.j2`."""

@@ -7,7 +7,7 @@ databases share the library. It is removed together with the last of these queue
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ from fairlane.backends.redis.address import make_client, make_cluster, parse
 from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, translate
 from fairlane.backends.redis.wire import check_policy, keys_of, library_of
 from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
-from fairlane.backends.targets import Choices
+from fairlane.backends.targets import STORED, Choices
 from fairlane.contract import CLIENT_REVISION, DEFAULT_HEAD_START, MAX_LIMIT
 from fairlane.errors import ConfigurationError
 
@@ -120,6 +120,23 @@ class RedisTarget(LockTarget):
                 self._client.hsetnx(self._meta, "head_start", DEFAULT_HEAD_START)
             else:
                 self._client.hset(self._meta, "head_start", self._head_start)
+
+    def stored(self) -> dict[str, str | None] | None:
+        """Return the settings that the queue stores, with its revision. None if the queue is not there."""
+        with self._translated():
+            values = self._client.hmget(
+                self._meta, STORED
+            )  # not HGETALL, for which users of older migrations lack rights
+        found: dict[str, str | None] = {
+            name: _shown(value) for name, value in zip(STORED, values, strict=True) if value is not None
+        }
+        return found or None
+
+    def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
+        """Change settings of an existing queue. Functions read them in each call, so no function contains them."""
+        with self._translated():
+            self.keep_lock()
+            self._client.hset(self._meta, mapping=dict(changes))
 
     def repair(self) -> None:
         """Restore from the messages what was lost: the last seq, dedup ids, and each group's state and places."""
@@ -222,6 +239,11 @@ class RedisTarget(LockTarget):
 
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _shown(value: object) -> str:
+    """Return a stored value that somebody may have changed by hand."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _lines(*lines: str) -> str:

@@ -7,13 +7,13 @@ whole if it is applied twice, or if another migration was faster. Then the revis
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Protocol
 
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.shared.sent_twice import Batch
-from fairlane.backends.stored import Rows
+from fairlane.backends.stored import Rows, as_text
 from fairlane.backends.targets import LedgerTarget
 from fairlane.errors import ConfigurationError
 from fairlane.program import run
@@ -138,6 +138,22 @@ class FamilyTarget(LedgerTarget):
             f"another migration has changed queue {self._queue!r} to revision {found or 'base'} while this one was "
             f"migrating from {self._at or 'base'} to {wanted or 'base'}: check the revision, and migrate again"
         )
+
+    def stored(self) -> dict[str, str | None] | None:
+        """Return the settings that the queue stores, with its revision. None if the queue is not there."""
+        if not self._has_table(f"{self._queue}_settings", STARTUP_SECONDS):
+            return None
+        rows = self._look(f"select name, value from {ident(f'{self._queue}_settings')}", None)
+        return {as_text(row["name"]): str(as_text(row["value"])) for row in rows} | {"revision": self._read()}
+
+    def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
+        """Change settings of an existing queue, unless it has another revision now."""
+        scripts = [*scripts, render("schema/sqlite/configured.sql.j2", queue=self._queue, changes=changes)]
+        statements = [statement for script in scripts for statement in split_sqlite(script)]
+        try:
+            self.send([*self._check(), *statements])
+        except Refused as refused:
+            raise self._unexpected(self._read(), self._at, refused.error) from refused.__cause__
 
     def repair(self) -> None:
         """Repair data that were changed by hand, in one request, if a query finds any damage."""

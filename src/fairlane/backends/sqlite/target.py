@@ -49,9 +49,9 @@ class SqliteTarget(SqlTarget):
         except sqlite3.Error as error:
             raise translate(error, str(location.path)) or error from error
 
-    def begin(self, *, create: bool) -> str:
+    def begin(self, *, writes: bool) -> str:
         # take the write lock before reading the version table, so that the next migration sees the result of this one
-        return "begin immediate" if create else "begin"
+        return "begin immediate" if writes else "begin"
 
     def translate(self, error: BaseException | None) -> Exception | None:
         return for_migration(error, host_of(self._url))

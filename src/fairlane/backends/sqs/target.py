@@ -8,7 +8,7 @@ encryption or another retention period.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,6 +83,19 @@ class SqsTarget(LedgerTarget):
                 return None
             found: str | None = self._client.list_queue_tags(QueueUrl=url).get("Tags", {}).get(wire.REVISION)
         return found
+
+    def stored(self) -> dict[str, str | None] | None:
+        """Return the revision of the queue, which is all that SQS stores. None if the queue is not there."""
+        with self._translated():
+            url = self._url()
+            if url is None:
+                return None
+            tags = self._client.list_queue_tags(QueueUrl=url).get("Tags", {})
+        return {"revision": tags.get(wire.REVISION), "serves": tags.get(wire.SERVES)}
+
+    def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
+        """Refuse: the constructor has refused every choice already."""
+        raise UnsupportedByBackend("sqs", ", ".join(changes), "SQS stores no settings")
 
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:
         """Apply one step: create, tag or delete the queue."""
