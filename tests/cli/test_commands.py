@@ -40,7 +40,7 @@ def test_help_names_every_command() -> None:
     commands = {line.split()[0] for line in listed if line.strip()}
     assert commands == {
         *("migrate", "status", "stats", "groups", "peek", "backends", "demo"),
-        *("publish", "claim", "ack", "nack", "extend", "release", "purge", "pause", "resume", "queue"),
+        *("publish", "claim", "ack", "nack", "extend", "release", "purge", "pause", "resume", "queue", "drop"),
     }
 
 

@@ -70,6 +70,11 @@ REFUSED = ("postgresql://u:s%25e%40c@127.0.0.1:1/x", "redis://u:s%25e%40c@127.0.
         ("queue set --head-start last", "head_start must be 0 to 86400 seconds, or always: 'last'"),
         ("queue set --head-start 1 --queue other", "run `fairlane migrate --queue other`"),
         ("queue set --head-start 1 --owner-role me", "owner_role is an option of postgres"),
+        ("drop", "holds 0 messages in 0 groups (0 leased), which would be lost: add --yes"),
+        ("drop --queue other", "there is no queue 'other'"),
+        ("drop --queue other --yes", "there is no queue 'other'"),
+        ("drop --queue Nonsense --yes", "queue must match"),
+        ("drop --yes --url memory://", "lives in one process"),
         ("demo --workers 1", "workers must be at least 2"),
         ("demo --queue fairlane --url sqlite:///queue.db", "name a new queue"),
     ],
@@ -147,7 +152,7 @@ def test_an_event_that_cannot_be_decoded_still_shows_its_lease(here: Path, capsy
 
 
 @pytest.mark.parametrize("url", REFUSED)
-@pytest.mark.parametrize("command", ["status", "migrate", "stats", "demo", "queue show"])
+@pytest.mark.parametrize("command", ["status", "migrate", "stats", "demo", "queue show", "drop"])
 def test_a_refused_connection_is_one_line_within_seconds_and_without_the_password(url: str, command: str) -> None:
     began = time.monotonic()
     error = fairlane(*command.split(), "--url", url).failed_in_one_line()

@@ -201,8 +201,9 @@ def test_a_queue_of_another_revision_is_shown_but_not_changed(database: Database
 
 @everywhere
 def test_a_process_queue_and_wrong_options_of_python_are_refused(database: Database) -> None:
-    with pytest.raises(ConfigurationError, match="lives in one process"):
-        migrate.queue_settings("memory://")
+    for call in (migrate.queue_settings, migrate.drop):
+        with pytest.raises(ConfigurationError, match="lives in one process"):
+            call("memory://")
     with pytest.raises(ConfigurationError, match="name a setting"):
         migrate.configure(database.url, queue=database.queue)
     if database.kit.backend != "postgres":

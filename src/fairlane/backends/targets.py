@@ -131,6 +131,10 @@ class LedgerTarget(ABC):
             scripts: the stored procedures that contain these settings, rendered with the new ones.
         """
 
+    def remains(self) -> bool:
+        """Return whether there is anything of a queue that has no revision: a step that was killed may leave some."""
+        return False
+
     def repair(self) -> None:  # noqa: B027 - most targets have nothing to repair
         """Repair damage in a queue. Called after the last step of a migration, also if there was no step."""
 

@@ -34,6 +34,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("pause", operate.pause, "Let workers pass a group or the queue over."),
     ("resume", operate.resume, "End the pause of a group or of the queue."),
     ("purge", operate.purge, "Delete the messages that wait in a group."),
+    ("drop", queues.drop, "Remove a queue with all its messages."),
     ("backends", look.list_backends, "List the backends."),
     ("demo", demo.demo, "Run the demo, and prove its result."),
 )

@@ -1,4 +1,4 @@
-"""The commands for the owner of a queue: show its settings, and change them."""
+"""The commands for the owner of a queue: show its settings, change them, and remove the queue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from fairlane.backends import manifest_of
 from fairlane.cli import tables
 from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url
 from fairlane.cli.output import telling
-from fairlane.cli.text import NONE, json_line, record
+from fairlane.cli.text import NONE, json_line, message_count, record
 from fairlane.environ import resolve_url
+from fairlane.migrate.queues import contents
 from fairlane.migrate.stored_settings import SETTINGS, QueueSettings, Setting
+from fairlane.model import QueueStatus
 from fairlane.urls import scheme_of
 
 app = typer.Typer(
@@ -31,6 +33,7 @@ HeadStart = Annotated[
     ),
 ]
 OwnerRole = Annotated[str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: the role to set first.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove it; without it, nothing is done.")]
 
 
 @app.command("show", short_help="Show the settings of a queue.")
@@ -78,6 +81,35 @@ def _given(**options: str | None) -> Iterator[Setting]:
 def _changed(queue: str, setting: Setting, before: QueueSettings, after: QueueSettings) -> str:
     was, now = _value(before, setting), _value(after, setting)
     return f"{setting.name} of the queue {queue} is now {now}; it was {was}."
+
+
+def drop(url: Url = None, queue: Queue = QUEUE, yes: Yes = False, owner_role: OwnerRole = None) -> None:
+    """Remove a queue with all its messages. Without --yes, say what it holds, and do nothing."""
+    chosen = resolve_url(url)
+    if not yes:
+        _refuse_to_drop(chosen, queue)
+    migrations.drop(chosen, queue=queue, startup_timeout=STARTUP_TIMEOUT, owner_role=owner_role)
+    removed = f"The queue {queue} is removed."
+    with telling(removed):
+        typer.echo(removed)
+
+
+def _refuse_to_drop(url: str, queue: str) -> None:
+    held = contents(url, queue=queue, startup_timeout=STARTUP_TIMEOUT)
+    if held is None:
+        raise ValueError(
+            f"the queue {queue} is incomplete, so what it holds cannot be counted: add --yes to remove what is left"
+        )
+    raise ValueError(f"the queue {queue} holds {_held(held)}, which would be lost: add --yes to remove the queue")
+
+
+def _held(held: QueueStatus) -> str:
+    """Return what a queue holds, in words."""
+    about = "about " if held.is_estimate else ""
+    text = about + message_count(held.messages)
+    if held.groups is not None:
+        text += f" in {about}{held.groups:,} {'group' if held.groups == 1 else 'groups'}"
+    return f"{text} ({about}{held.in_flight:,} leased)"
 
 
 def _has(url: str, setting: Setting) -> bool:

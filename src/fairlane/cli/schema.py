@@ -12,6 +12,7 @@ from fairlane.cli.output import telling
 from fairlane.cli.text import json_line, message_count
 from fairlane.environ import resolve_url
 from fairlane.errors import QueueDamaged, SchemaNotReady
+from fairlane.migrate.queues import contents
 
 NOT_READY = 1
 
@@ -96,9 +97,9 @@ def migrate(
 
 
 def _refuse_to_lose_messages(url: str, queue: str) -> None:
-    messages = migrations.messages_in(url, queue)
-    if messages:
-        lost = message_count(messages)
+    held = contents(url, queue=queue)
+    if held is None or held.messages:
+        lost = "what cannot be counted" if held is None else message_count(held.messages)
         raise ValueError(f"the queue {queue} holds {lost}, which would be lost: add --yes to remove the queue")
 
 

@@ -1,7 +1,7 @@
-"""Migrate queues with Alembic, called from Python; read and change their settings.
+"""Migrate queues with Alembic, called from Python; read and change their settings, and remove them.
 
-`fairlane migrate` and `fairlane queue` call this module; for migrations the command `alembic -x url=… -x queue=…` does
-the same. This module does not change the logging configuration of the application.
+`fairlane migrate`, `fairlane queue` and `fairlane drop` call this module; for migrations the command
+`alembic -x url=… -x queue=…` does the same. This module does not change the logging configuration of the application.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fairlane.backends import manifest_of
 from fairlane.backends.base import fits
 from fairlane.contract import CLIENT_REVISION, DEFAULT_QUEUE, check_queue
-from fairlane.errors import ConfigurationError, FairlaneError, SchemaNotReady
-from fairlane.migrate.queues import configure, queue_settings
+from fairlane.errors import ConfigurationError, FairlaneError
+from fairlane.migrate.queues import configure, drop, queue_settings
 from fairlane.migrate.settings import Settings, retried, settings_for
 from fairlane.migrate.stored_settings import QueueSettings
 from fairlane.program import run
@@ -31,6 +31,7 @@ __all__ = [
     "Status",
     "configure",
     "downgrade",
+    "drop",
     "include_object",
     "migrate",
     "queue_settings",
@@ -180,19 +181,6 @@ def include_object(item: Any, name: str | None, kind: str, reflected: bool, comp
 
     table = item if kind == "table" else getattr(item, "table", None)
     return table is None or not belongs_to_queue(table)
-
-
-def messages_in(url: str, queue: str) -> int:
-    """Return the number of messages in a queue; 0 if its schema is not there or does not fit this client."""
-    backend = manifest_of(scheme_of(url)).loaded()
-    core, executor = backend.core(check_queue(queue)), backend.executor.from_url(url, queue)
-    try:
-        run(core.check_ready(), executor.execute)
-        return run(core.queue_status(), executor.execute).messages
-    except SchemaNotReady:
-        return 0
-    finally:
-        executor.close()
 
 
 def _config(settings: Settings, output: io.StringIO | None) -> Config:

@@ -141,6 +141,17 @@ def _procedures(settings: Settings, stored: Stored, changes: Mapping[str, str]) 
             yield render(path, **variables)
 
 
+def check_known(settings: Settings, revision: str | None, serves: str | None) -> None:
+    """Refuse a queue of a revision that this version of the package does not know, and so cannot migrate.
+
+    Raises:
+        SchemaNotReady: it is newer.
+    """
+    newest = _steps().get_current_head()
+    if revision is not None and newest is not None and revision > newest:
+        raise SchemaNotReady(settings.choices.queue, revision, newest, serves)
+
+
 def check_kept(settings: Settings) -> None:
     """Refuse a backend whose queues are made by their first transport, and store no settings.
 

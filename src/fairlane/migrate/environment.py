@@ -12,8 +12,9 @@ from alembic.util import CommandError
 
 from fairlane.backends.targets import LedgerTarget, SqlTarget
 from fairlane.errors import FairlaneError
-from fairlane.migrate import engines, messages_in
+from fairlane.migrate import engines
 from fairlane.migrate.configuring import changes_of, configure_ledger, stored_in
+from fairlane.migrate.dropping import contents
 from fairlane.migrate.ledger import LEDGER, Ledger
 from fairlane.migrate.records import Records
 from fairlane.migrate.settings import Settings, from_arguments
@@ -164,12 +165,18 @@ def _output(context: EnvironmentContext) -> Callable[[str], None]:
     return lambda text: print(text, file=buffer)
 
 
+def _messages_in(settings: Settings) -> int | None:
+    """Return the number of messages; None if they cannot be counted."""
+    held = contents(settings)
+    return None if held is None else held.messages
+
+
 def _configure_ledger(context: EnvironmentContext, settings: Settings, ledger: Ledger, **where: Any) -> None:
     context.configure(
         transactional_ddl=True,
         on_version_apply=ledger.on_version_apply,
         fairlane_settings=settings,
         fairlane_sink=ledger.sink,
-        fairlane_held=lambda: messages_in(settings.url, settings.choices.queue),
+        fairlane_held=lambda: _messages_in(settings),
         **where,
     )

@@ -41,9 +41,9 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
         sink(render(path, **settings.variables(target, serves)))
 
 
-def _refuse_to_lose_messages(queue: str, found: int) -> None:
-    if found:
-        lost = "1 message" if found == 1 else f"{found:,} messages"
+def _refuse_to_lose_messages(queue: str, found: int | None) -> None:
+    if found is None or found:
+        lost = "what cannot be counted" if found is None else "1 message" if found == 1 else f"{found:,} messages"
         raise ConfigurationError(
             f"the queue {queue} holds {lost}, which would be lost: add -x yes=1 to remove the queue"
         )

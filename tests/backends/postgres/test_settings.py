@@ -48,17 +48,18 @@ def test_the_roles_of_a_queue_are_shown_to_its_owner_and_to_nobody_else(database
             migrate.queue_settings(database.url(role), queue="q")
 
 
-def test_only_the_owner_can_change_settings(database: Database) -> None:
+def test_only_the_owner_can_change_settings_or_drop_the_queue(database: Database) -> None:
     before = bodies(database)
     for role in ("app", "reader", "stranger"):
         where = ("--url", database.url(role), "--queue", "q")
-        command = ("queue", "set", "--head-start", "5")
-        assert "permission denied" in run_fairlane(*command, *where).failed_in_one_line(), role
+        for command in (("queue", "set", "--head-start", "5"), ("drop", "--yes")):
+            assert "permission denied" in run_fairlane(*command, *where).failed_in_one_line(), (role, command)
         with pytest.raises(fairlane.AuthenticationFailed):
             migrate.configure(database.url(role), queue="q", head_start=5)
     assert bodies(database) == before
     assert migrate.queue_settings(database.url("owner"), queue="q").head_start == 1
     migrate.configure(database.url("owner"), queue="q", head_start=5)
+    migrate.drop(database.url("owner"), queue="q")
 
 
 def test_a_superuser_changes_settings_as_the_owner_and_the_app_keeps_its_rights(database: Database) -> None:
@@ -74,6 +75,7 @@ def test_a_superuser_changes_settings_as_the_owner_and_the_app_keeps_its_rights(
         queue.publish("g", 1)
         queue.publish_many([fairlane.Message("h", 2)])
         assert queue.claim("w", 30) is not None
+    run_fairlane("drop", *where, "--yes").ok()
     error = run_fairlane("queue", "set", *where[:-1], "nobody_at_all", "--head-start", "7").failed_in_one_line()
     assert 'role "nobody_at_all" does not exist' in error
 

@@ -132,6 +132,12 @@ class MongoTarget(LockTarget):
             self.keep_lock()
             self._meta.update_one({"_id": QUEUE}, {"$set": dict(changes)})
 
+    def remains(self) -> bool:
+        """Return whether a creation or a removal that was killed has left collections."""
+        with self._translated():
+            there = set(self._database.list_collection_names())
+        return not there.isdisjoint(f"{self._queue}_{name}" for name in (GROUPS, MESSAGES, META))
+
     def _create(self, there: Sequence[str] | None = None) -> None:
         """Create the indexes, and the collections with them. With `there`, only indexes of these collections."""
         for name, indexes in INDEXES.items():

@@ -138,10 +138,17 @@ class RedisTarget(LockTarget):
             self.keep_lock()
             self._client.hset(self._meta, mapping=dict(changes))
 
+    def remains(self) -> bool:
+        """Return whether a removal has left keys, or functions that no other database of the server needs."""
+        with self._translated():
+            if self._client.exists(*self._keys):
+                return True
+            return any(map(self._has_library, self._primaries())) and not self._used_elsewhere()
+
     def repair(self) -> None:
         """Restore from the messages what was lost: the last seq, dedup ids, and each group's state and places."""
         with self._translated():
-            if not self._repaired and self._client.hexists(self._meta, "revision"):
+            if not self._repaired and self.read() is not None:  # without the functions only an upgrade repairs it
                 self._rebuild()
 
     def _rebuild(self) -> None:
@@ -188,6 +195,9 @@ class RedisTarget(LockTarget):
             for primary in self._primaries():
                 if self._has_library(primary):
                     primary.execute_command("FUNCTION", "DELETE", self._library)
+        self._unlink()
+
+    def _unlink(self) -> None:
         self._client.unlink(*self._keys)
 
     def _used_elsewhere(self) -> bool:
