@@ -1,5 +1,8 @@
 """Find and render the templates in `schema/`, `procedures/` and `lua/`, which define layouts and operations.
 
+A released revision never changes. So each has its own copy of the templates that it installs, in the folder
+`schema/superseded/` under its number, and migrations to this revision render the copies.
+
 Jinja fills in names and choices that are fixed when a queue is installed. Values of calls are never rendered; they are
 sent as bind parameters, KEYS and ARGV.
 """
@@ -18,6 +21,10 @@ from fairlane.backends.stored import BATCHES, OPERATIONS
 
 if TYPE_CHECKING:
     import jinja2
+
+
+SUPERSEDED = "schema/superseded"
+"""The folder of the templates that released revisions install, with a folder for each revision."""
 
 
 @cache
@@ -56,15 +63,16 @@ class Limits:
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """Return the only Jinja environment. A template that uses an undefined variable fails.
+def environment(as_of: str | None = None) -> jinja2.Environment:
+    """Return the Jinja environment of a revision; None: of the newest one. An undefined variable in a template fails.
 
-    Every template can use `limits`, and `operations` and `batches`, the tables in `backends.stored`.
+    Every template can use `limits`, and `operations` and `batches`: what `backends.stored` has for this revision.
     """
     import jinja2  # imported here, since it takes a third of the time of importing Fairlane
 
+    root = bundle_root()
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(bundle_root()),
+        loader=jinja2.FileSystemLoader([root] if as_of is None else [root / SUPERSEDED / as_of, root]),
         undefined=jinja2.StrictUndefined,
         autoescape=False,
         trim_blocks=True,
@@ -73,13 +81,23 @@ def environment() -> jinja2.Environment:
     )
     made.filters["ident"] = ident
     made.filters["literal"] = literal
-    made.globals |= {"limits": Limits(), "operations": OPERATIONS, "batches": BATCHES}
+    made.globals |= {
+        "limits": Limits(),
+        "operations": [each for each in OPERATIONS if as_of is None or each.since <= as_of],
+        "batches": [each for each in BATCHES if as_of is None or each.since <= as_of],
+    }
     return made
 
 
-def render(path: str, **variables: object) -> str:
-    """Render one template; `path` is relative to the bundle, e.g. `procedures/sqlite/claim.sql.j2`."""
-    return environment().get_template(path).render(**variables)
+def render(path: str, *, as_of: str | None = None, **variables: object) -> str:
+    """Render one template.
+
+    Args:
+        path: relative to the bundle, e.g. `procedures/sqlite/claim.sql.j2`.
+        as_of: the revision whose text is wanted; None: the newest.
+        variables: what the template uses.
+    """
+    return environment(as_of).get_template(path).render(**variables)
 
 
 def uses(path: str, name: str, **variables: object) -> bool:
@@ -95,7 +113,7 @@ def uses(path: str, name: str, **variables: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _rendered(path: str, variables: tuple[tuple[str, object], ...]) -> str:
-    return render(path, **dict(variables))
+    return render(path, **dict(variables))  # type: ignore[arg-type]  # one of them may be `as_of`
 
 
 def statement(path: str, **variables: object) -> str:

@@ -7,6 +7,11 @@ import hashlib
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.schema import superseded
+from tests.schema.superseded import DIALECTS, named, revisions, texts
+
 ROOT = Path(__file__).parents[2]
 
 LAST_RELEASED = "0001"
@@ -20,6 +25,11 @@ FROZEN = {
     "schema/versions/0001_queue.py": "0d6f29701e9ba7390bdc93af07754226cff37764b68061c537906dc2df537f26",
 }
 """SHA-256 of each released layout file. A line is added with a release, and never changed."""
+
+COPIES = {
+    "0001": "e5f5c098547704ede707211c1cf4039f9cb4ca74c47438b5e0974e020b7820e2",
+}
+"""One hash of all copies of templates of each released revision, as `tests.schema.superseded` prints it."""
 
 
 def layout_files() -> dict[str, Path]:
@@ -47,3 +57,31 @@ def test_each_dialect_with_layouts_can_go_up_and_down_at_each_revision() -> None
     downs = {path.removesuffix(".down.sql.j2") for path in names if path.endswith(".down.sql.j2")}
     assert ups == downs
     assert ups
+
+
+def test_released_stored_operations_are_frozen() -> None:
+    """Guards against a release whose stored operations cannot be installed again by a downgrade."""
+    assert {revision: superseded.digest(revision) for revision in COPIES} == COPIES
+    assert list(COPIES) == [revision for revision in revisions() if revision <= LAST_RELEASED]
+
+
+@pytest.mark.parametrize("revision", COPIES)
+def test_a_released_revision_uses_no_template_that_may_change(revision: str) -> None:
+    """Guards against a copy that includes or imports a template of the newest revision, and against unused copies."""
+    assert superseded.needed(revision) == set(superseded.copies(revision))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("revision", list(revisions())[1:])
+def test_a_step_installs_all_that_it_changes_and_its_way_back_too(revision: str, dialect: str) -> None:
+    """Guards against an upgraded queue that keeps an old body, and a downgraded one that keeps a new body."""
+    before = list(revisions())[list(revisions()).index(revision) - 1]
+    as_of = revision if revision in COPIES else None
+    changed = {
+        path
+        for path in named(before, dialect)
+        if texts(dialect, path, before, as_of=before) != texts(dialect, path, revision, as_of=as_of)
+    }
+    files = revisions()[revision].FILES.get(dialect)
+    assert changed <= set(files.up if files else ())
+    assert changed <= set(files.down if files else ())

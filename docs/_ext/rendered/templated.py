@@ -115,12 +115,14 @@ def _migrated(backend: str) -> Iterator[Script]:
         files = module.FILES.get(MANIFESTS[backend].dialect)
         variables = settings.variables(step.revision, module.SERVES)
         for path in files.up if files else ():
-            yield Script(path, render(path, **variables), step.revision, (f"(revision {step.revision})",))
+            yield Script(
+                path, render(path, as_of=step.revision, **variables), step.revision, (f"(revision {step.revision})",)
+            )
 
 
 def _procedures(backend: str) -> list[Script]:
     """Return the stored operations of the newest revision."""
-    newest = {script.path: script for script in _migrated(backend) if "/superseded/" not in script.path}
+    newest = {script.path: script for script in _migrated(backend)}
     return [script for path, script in newest.items() if not path.startswith("schema/")]
 
 

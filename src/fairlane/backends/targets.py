@@ -59,6 +59,10 @@ class SqlTarget(ABC):
     def translate(self, error: BaseException | None) -> Exception | None:
         """Return Fairlane's error for a driver's error in a migration, or None to let the driver's error pass."""
 
+    def is_contended(self, error: BaseException | None) -> bool:
+        """Return whether a driver's error says that another transaction has a lock, and that trying again may help."""
+        return False
+
     @abstractmethod
     def version_table(self) -> dict[str, Any]:
         """Return the arguments of Alembic that name the queue's own version table, separate from the application's."""
@@ -75,7 +79,11 @@ class SqlTarget(ABC):
         """
         return None
 
-    def begin(self, *, writes: bool) -> str | None:
+    @abstractmethod
+    def head_start(self) -> str:
+        """Return the query for the head start of an existing queue."""
+
+    def begin(self, *, create: bool) -> str | None:
         """Return the statement that begins the transaction, or None if the driver begins it."""
         return None
 
@@ -106,6 +114,10 @@ class LedgerTarget(ABC):
     @abstractmethod
     def read(self) -> str | None:
         """Return the current revision, or None if the queue is not there."""
+
+    def head_start(self) -> str | None:
+        """Return the head start of the queue, if scripts contain it and the queue is there."""
+        return None
 
     @abstractmethod
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:

@@ -44,9 +44,21 @@ def after_change(target: SqlTarget) -> None:
         _log.warning("the settings are changed, but their last step failed; `fairlane migrate` repeats it: %s", error)
 
 
+class Contended(Exception):
+    """Another transaction has a lock that a migration needs, so it was rolled back. It may be tried again.
+
+    Attributes:
+        error: the error to raise if it is not tried again.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 @contextmanager
-def connected(target: SqlTarget, *, create: bool, writes: bool | None = None) -> Iterator[sa.Connection]:
-    """Open one connection in one transaction, and turn driver errors into Fairlane's.
+def connected(target: SqlTarget, *, create: bool) -> Iterator[sa.Connection]:
+    """Open one connection, and turn driver errors into Fairlane's. The caller begins its transactions.
 
     The target connects with its own URL, and SQLAlchemy does not parse it. SQLAlchemy reads some URLs differently, and
     it decodes a `%` in a password again.
@@ -61,9 +73,11 @@ def connected(target: SqlTarget, *, create: bool, writes: bool | None = None) ->
     if begin is not None:
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     try:
-        with engine.begin() as connection:
+        with engine.connect() as connection:
             yield connection
     except sa.exc.DBAPIError as error:
+        if target.is_contended(error.orig):
+            raise Contended(target.translate(error.orig) or error) from error
         known = target.translate(error.orig)
         if known is None:
             raise

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from fairlane.backends.targets import SqlTarget
 from fairlane.migrate.configuring import changes_of, configure_sql, stored_in
 from fairlane.migrate.settings import Settings
-from fairlane.templates import render
+from fairlane.templates import ident, render
 
 if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext, MigrationInfo
@@ -47,20 +47,14 @@ class Records:
         if not self._removed and self._is_there():
             self._render("recorded", revision=revision, serves=serves_of(step, revision))
 
-    def finish(self, *, repairs: bool) -> None:
-        """Repair the queue and apply the choices to it. If the queue was removed, remove its version table too.
+    def finish(self) -> None:
+        """Apply the choices to the queue. If the queue was removed, remove its version table too.
 
         Called after the last step, also if there was no step.
-
-        Args:
-            repairs: whether to change an existing queue. False for commands that only read, and offline.
         """
         if self._removed:
             self._render("removed")
-        elif repairs and self._is_there():
-            revision = self._found()
-            if self._target.repairs and revision is not None:
-                self._render("repaired", revision=revision)
+        elif self._connection is not None and self._is_there():
             script = self._target.settled(self._look)
             if script is not None:
                 self._execute(script)
@@ -74,6 +68,31 @@ class Records:
             stored = stored_in(self._connection, self._target) or {}
             configure_sql(self._settings, stored, changes, self._execute)
             self.configured = True
+
+    @property
+    def repairable(self) -> bool:
+        """Whether the target has repairs, and there is still a queue."""
+        return self._target.repairs and not self._removed
+
+    def repair(self) -> None:
+        """Repair damage in the queue. Called after `finish`, in a transaction of its own."""
+        if self._is_there():
+            self._render("repaired", as_of=self._found())
+
+    def head_start(self) -> str | None:
+        """Return the head start of the queue, None if there is no queue, and offline."""
+        if self._connection is None or not self._is_there():
+            return None
+        rows = self._look(self._target.head_start())
+        return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def _found(self) -> str | None:
+        """Return the revision of the queue. Another migration may have changed it since the last step."""
+        names = self._target.version_table()
+        schema = names.get("version_table_schema")
+        table = ".".join(ident(name) for name in (schema, names["version_table"]) if name is not None)
+        rows = self._look(f"select version_num from {table}")
+        return str(rows[0][0]) if rows else None
 
     def _look(self, query: str) -> Sequence[Sequence[Any]]:
         assert self._connection is not None, "there are no queries offline"
@@ -94,10 +113,11 @@ class Records:
         table, schema = self._target.settings_table()
         return sa.inspect(self._connection).has_table(table, schema=schema)
 
-    def _render(self, name: str, **variables: object) -> None:
+    def _render(self, name: str, *, as_of: str | None = None, **variables: object) -> None:
         manifest = self._settings.manifest
         path = f"schema/{manifest.dialect}/{name}.sql.j2"
-        self._execute(render(path, queue=self._settings.choices.queue, dialect=manifest.name, **variables))
+        names = {"queue": self._settings.choices.queue, "dialect": manifest.name}
+        self._execute(render(path, as_of=as_of, **names, **variables))
 
 
 def serves_of(step: Any, revision: str | None) -> str | None:

@@ -13,7 +13,10 @@ from fairlane.templates import render
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The templates of one revision for one dialect, in the order of their application."""
+    """The templates of one revision for one dialect, in the order of their application.
+
+    In `down`, templates outside of `schema/` are those of the revision before: a downgrade installs them again.
+    """
 
     up: tuple[str, ...]
     down: tuple[str, ...]
@@ -30,15 +33,18 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
     options = op.get_context().opts
     settings: Settings = options["fairlane_settings"]
     sink: Sink = options["fairlane_sink"]
-    removes = direction == "down" and options["script"].get_revision(revision).down_revision is None
-    if removes and not settings.lose_messages and not op.get_context().as_sql:
-        _refuse_to_lose_messages(settings.choices.queue, options["fairlane_held"]())
+    before: str | None = options["script"].get_revision(revision).down_revision
+    if direction == "down" and before is None and not settings.lose_messages and not op.get_context().as_sql:
+        _refuse_to_lose_messages(settings)
+    head_start = options["fairlane_head_start"]()
     chosen = files.get(settings.manifest.dialect or "", Files((), ()))
     below = options["script"].get_revision(revision).down_revision
     # a downgrade restores the procedures of the revision below
     target = below if direction == "down" and below is not None else revision
     for path in chosen.up if direction == "up" else chosen.down:
-        sink(render(path, **settings.variables(target, serves)))
+        again = direction == "down" and before is not None and not path.startswith("schema/")
+        text_of = before if again else revision
+        sink(render(path, as_of=text_of, **settings.variables(str(text_of), serves, head_start)))
 
 
 def _refuse_to_lose_messages(queue: str, found: int | None) -> None:

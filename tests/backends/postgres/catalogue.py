@@ -17,7 +17,8 @@ QUERIES = {
         from pg_class, lateral rights(relacl) as acl (list) where relnamespace = $ns$ and relkind in ('r', 'v', 'S')
         """,
     "columns": """
-        select format('%s %s. %s %s%s%s%s, comment %s', c.relname, a.attnum, a.attname,
+        select format('%s %s. %s %s%s%s%s, comment %s', c.relname,
+            row_number() over (partition by c.oid order by a.attnum), a.attname,  -- attnum counts dropped columns too
             format_type(a.atttypid, a.atttypmod), case when a.attnotnull then ' not null' end,
             case when l.collname not in ('default') then format(' collate %s', l.collname) end,
             ' default ' || pg_get_expr(d.adbin, d.adrelid), coalesce(col_description(c.oid, a.attnum), '-'))

@@ -135,7 +135,7 @@ def test_the_rights_in_the_header_are_the_commands_that_are_used() -> None:
 
 
 def test_the_library_for_a_downgrade_has_only_the_functions_of_its_revision() -> None:
-    older = render("lua/superseded/library.0001.lua.j2", queue="orders")
+    older = render("lua/library.lua.j2", as_of="0001", queue="orders", revision="0001")
     for operation in (*OPERATIONS, *BATCHES):
         assert (f"'orders_{operation.name}'" in older) == (operation.since == "0001"), operation.name
 

@@ -49,6 +49,9 @@ _ROLLED_BACK = frozenset({"53300", "57014", "55P03"})
 UNDONE = frozenset({"40001", "40P01"})
 """The server has rolled back this transaction because of another one. Trying again may succeed."""
 
+CONTENDED = UNDONE | {"55P03"}
+"""The same for a migration, which waits for locks for a short time only."""
+
 _FULL = frozenset({"53000", "53100", "53200"})
 _NOT_PREPARED = frozenset({"26000", "42P05"})
 _NO_RIGHT = "42501"

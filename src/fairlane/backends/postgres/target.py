@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import psycopg
 
 from fairlane.backends.postgres.address import check_encoding, separated
-from fairlane.backends.postgres.errors import for_migration
+from fairlane.backends.postgres.errors import CONTENDED, for_migration
 from fairlane.backends.postgres.sessions import Opening
 from fairlane.backends.targets import NOBODY, Choices, SqlTarget
 from fairlane.errors import ConfigurationError
@@ -60,6 +60,12 @@ class PostgresTarget(SqlTarget):
         path = f"schema/postgres/{name}.sql.j2"
         return render(path, queue=self._choices.queue, owner_role=self._choices.owner_role)
 
+    def is_contended(self, error: BaseException | None) -> bool:
+        return isinstance(error, psycopg.Error) and error.sqlstate in CONTENDED
+
+    def head_start(self) -> str:
+        return f"select value from {ident(self._choices.queue)}.settings where name = 'head_start'"
+
     def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
         """Return the grants for the chosen roles, or else the previous roles; see `roles.sql.j2`."""
         queue = self._choices.queue
@@ -73,4 +79,5 @@ class PostgresTarget(SqlTarget):
             roles[name] = (before if before in there else None) if chosen is None else chosen
         former = sorted({role for name in roles if (role := settings.get(name)) is not None})
         roles = {name: None if role == NOBODY else role for name, role in roles.items()}
-        return render("schema/postgres/roles.sql.j2", queue=queue, revision=revision, former=former, **roles)
+        path = "schema/postgres/roles.sql.j2"
+        return render(path, as_of=revision or None, queue=queue, revision=revision, former=former, **roles)

@@ -22,6 +22,9 @@ from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
 from fairlane.backends.targets import STORED, Choices
 from fairlane.contract import CLIENT_REVISION, DEFAULT_HEAD_START, MAX_LIMIT
 from fairlane.errors import ConfigurationError
+from fairlane.templates import render
+
+_LIBRARY_TEMPLATE = "lua/library.lua.j2"
 
 PAGE = 1000
 """The number of messages that one call checks while a queue is repaired. It takes a few milliseconds of the server."""
@@ -91,9 +94,11 @@ class RedisTarget(LockTarget):
                 return None
         return _text(found)
 
-    def _has_library(self, primary: Any) -> bool:
+    def _has_library(self, primary: Any, script: str | None = None) -> bool:
+        """Return whether the server has the functions, and has loaded them from this script if one is given."""
         try:
-            return bool(primary.execute_command("FUNCTION", "LIST", "LIBRARYNAME", self._library))
+            found = primary.execute_command("FUNCTION", "LIST", "LIBRARYNAME", self._library, "WITHCODE")
+            return bool(found) and (script is None or script.encode() in found[0])
         except redis.exceptions.ResponseError as error:
             if code_of(error) != "ERR":
                 raise
@@ -146,10 +151,19 @@ class RedisTarget(LockTarget):
             return any(map(self._has_library, self._primaries())) and not self._used_elsewhere()
 
     def repair(self) -> None:
-        """Restore from the messages what was lost: the last seq, dedup ids, and each group's state and places."""
+        """Restore the functions of the queue's revision, if a migration was killed between them and the revision.
+
+        Then restore from the messages what was lost: the last seq, dedup ids, and each group's state and places.
+        """
         with self._translated():
-            if not self._repaired and self.read() is not None:  # without the functions only an upgrade repairs it
-                self._rebuild()
+            found = self._client.hget(self._meta, "revision")
+            if self._repaired or found is None:
+                return
+            revision = _text(found)
+            script = render(_LIBRARY_TEMPLATE, as_of=revision, queue=self._queue, revision=revision)
+            if not all(self._has_library(primary, script) for primary in self._primaries()):
+                self._load(script)
+            self._rebuild()
 
     def _rebuild(self) -> None:
         self._repaired = True

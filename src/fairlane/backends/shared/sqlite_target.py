@@ -71,6 +71,14 @@ class FamilyTarget(LedgerTarget):
         self._at = self._read(STARTUP_SECONDS)
         return self._at
 
+    def head_start(self) -> str | None:
+        """Return the head start of the queue, which its triggers contain; None if the queue is not there."""
+        if not self._has_table(f"{self._queue}_settings"):
+            return None
+        query = f"select value from {ident(self._queue + '_settings')} where name = 'head_start'"
+        rows = self._look(query, None)
+        return str(rows[0]["value"]) if rows else None
+
     def _read(self, seconds: float | None = None) -> str | None:
         if not self._has_table(self._table, seconds):
             return None
@@ -159,10 +167,10 @@ class FamilyTarget(LedgerTarget):
         """Repair data that were changed by hand, in one request, if a query finds any damage."""
         if self._at is None or not self._has_table(f"{self._queue}_settings"):
             return
-        names = {"queue": self._queue, "dialect": self.dialect, "revision": self._at}
-        if self._look(statement("schema/sqlite/damaged.sql.j2", **names), None)[0]["damaged"]:
+        names = {"queue": self._queue, "dialect": self.dialect}
+        if self._look(statement("schema/sqlite/damaged.sql.j2", as_of=self._at, **names), None)[0]["damaged"]:
             try:
-                self.send(list(split_sqlite(render("schema/sqlite/repaired.sql.j2", **names))))
+                self.send(list(split_sqlite(render("schema/sqlite/repaired.sql.j2", as_of=self._at, **names))))
             except Refused as refused:
                 raise refused.error from refused.__cause__
 
