@@ -1,7 +1,7 @@
 """A publisher or worker: `python -m tests.rollout.client ROLE TWIN URL QUEUE JOURNAL`, until SIGTERM.
 
-It runs with the previous release as well. So it uses what only this version has only if it is there. A call that fails is
-made again.
+It runs with the previous release as well, so it uses operations of this version only if they are there. A call that
+fails is made again.
 """
 
 from __future__ import annotations
@@ -131,11 +131,12 @@ async def run(role: str, twin: str, url: str, queue: str, journal: Journal) -> N
 
         async def connect() -> Any:
             with journal.call("connect") as entry:
+                opening: Any = fairlane.connect if twin == "sync" else fairlane.connect_async
+                transport = await call(opening, url, queue, startup_timeout=20)
                 if twin == "sync":
-                    transport = stack.enter_context(fairlane.connect(url, queue, startup_timeout=20))
+                    stack.enter_context(transport)
                 else:
-                    opening = await fairlane.connect_async(url, queue, startup_timeout=20)
-                    transport = await stack.enter_async_context(opening)
+                    await stack.enter_async_context(transport)
                 entry.returned()
                 return transport
 

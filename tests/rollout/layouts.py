@@ -19,6 +19,9 @@ BODIES = """
     select pg_get_triggerdef(t.oid) from pg_trigger as t join pg_class as c on c.oid = t.tgrelid
     where c.relnamespace = %(queue)s::regnamespace
 """
+CHOSEN = ("revision", "serves", "head_start")
+"""The settings; what else is beside them changes with each message."""
+
 STORED = "select type, name, sql from sqlite_master where name glob '{}_*' order by type, name"
 
 
@@ -51,12 +54,13 @@ def _by_http(kit: Any, queue: str, _: object) -> str:
 def _family(stored: list[Any], settings: list[Any]) -> str:
     # SQLite joins what `alter table` adds to the text of a table, in its own manner
     rows = [f"{kind} {name}: {' '.join((text or '').split())}" for kind, name, text in stored]
-    return "\n".join([*rows, *(f"{name} = {value}" for name, value in settings if name != "last_seq")])
+    return "\n".join([*rows, *(f"{name} = {value}" for name, value in settings if name in CHOSEN)])
 
 
 def _redis(kit: Any, queue: str, _: object) -> str:
     with kit.connect(queue) as client:
-        return listing(client, queue)
+        library, _, keys = listing(client, queue).partition("# keys")
+    return "\n".join([library, *(line for line in keys.splitlines() if line.startswith("meta "))])
 
 
 def _mongo(kit: Any, queue: str, _: object) -> str:
@@ -64,7 +68,8 @@ def _mongo(kit: Any, queue: str, _: object) -> str:
     names = sorted(name for name in database.list_collection_names() if name.startswith(f"{queue}_"))
     indexes = {name: sorted(map(str, database[name].index_information().items())) for name in names}
     meta = database[f"{queue}_meta"].find_one({"_id": "queue"})
-    return "\n".join([*(f"{name} {found}" for name, found in indexes.items()), str(sorted(meta.items()))])
+    chosen = [f"{name} = {meta[name]}" for name in CHOSEN]
+    return "\n".join([*(f"{name} {found}" for name, found in indexes.items()), *chosen])
 
 
 _DESCRIBED = {
