@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from fairlane import migrate
@@ -76,3 +77,18 @@ def test_rights_are_the_same_after_an_upgrade_and_after_a_downgrade(with_roles: 
     for queue in ("lane_used", "lane_made"):
         migrate.downgrade(url, queue=queue, revision=REVISION, owner_role=choices["owner_role"])
         assert layout(kit, queue, names) == old
+
+
+def test_a_script_made_without_a_connection_does_not_change_the_head_start(with_roles: WithRoles) -> None:
+    """Guards against a script that sets the head start back, since the text of functions contains it."""
+    kit, url = RolesKit(with_roles), with_roles.url()
+    migrate.upgrade(url, queue="lane_used", revision=REVISION, head_start=0)
+    migrate.upgrade(url, queue="lane_made", head_start=0)
+    wrong = migrate.script(url, queue="lane_used", revision=f"{REVISION}:head")
+    right = migrate.script(url, queue="lane_used", revision=f"{REVISION}:head", head_start=0)
+    with with_roles.connect() as connection:
+        with pytest.raises(psycopg.errors.RaiseException, match="head_start=1, and the queue has another one"):
+            connection.execute(wrong.encode())
+        connection.execute("rollback")
+        connection.execute(right.encode())
+    assert layout(kit, "lane_used") == layout(kit, "lane_made")

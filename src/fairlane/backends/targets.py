@@ -47,6 +47,10 @@ class SqlTarget(ABC):
     repairs: ClassVar[bool] = False
     """Whether there is a template `repaired`, which repairs damage in a queue."""
 
+    looks_first: ClassVar[bool] = False
+    """Whether there is a template `damaged`, a query that says whether a repair is needed. For a database where all
+    writers wait for a repair."""
+
     @abstractmethod
     def open(self, *, create: bool) -> Any:
         """Return a connection of the driver that begins no transaction by itself.

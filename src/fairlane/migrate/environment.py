@@ -119,10 +119,18 @@ def _migrate_sql(context: EnvironmentContext, settings: Settings, target: SqlTar
                 context.run_migrations()
             if writing:
                 records.finish()
-        if writing and records.repairable:
+        if writing and records.repairable and _needs_repair(settings, target):
             with connection.begin():
                 prepare()
                 records.repair()
+
+
+def _needs_repair(settings: Settings, target: SqlTarget) -> bool:
+    """Return whether the queue has to be repaired; True if only the repair itself can tell."""
+    if not target.looks_first:
+        return True
+    with engines.connected(target, create=False) as connection, connection.begin():
+        return Records(settings, target, lambda script: None, connection).is_damaged()
 
 
 def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:

@@ -79,6 +79,13 @@ class Records:
         if self._is_there():
             self._render("repaired", as_of=self._found())
 
+    def is_damaged(self) -> bool:
+        """Return whether a repair would change something."""
+        if not self._is_there():
+            return False
+        query = self._text("damaged", as_of=self._found())
+        return bool(self._look(query)[0][0])
+
     def head_start(self) -> str | None:
         """Return the head start of the queue, None if there is no queue, and offline."""
         if self._connection is None or not self._is_there():
@@ -114,10 +121,13 @@ class Records:
         return sa.inspect(self._connection).has_table(table, schema=schema)
 
     def _render(self, name: str, *, as_of: str | None = None, **variables: object) -> None:
+        self._execute(self._text(name, as_of=as_of, **variables))
+
+    def _text(self, name: str, *, as_of: str | None = None, **variables: object) -> str:
         manifest = self._settings.manifest
         path = f"schema/{manifest.dialect}/{name}.sql.j2"
         names = {"queue": self._settings.choices.queue, "dialect": manifest.name}
-        self._execute(render(path, as_of=as_of, **names, **variables))
+        return render(path, as_of=as_of, **names, **variables)
 
 
 def serves_of(step: Any, revision: str | None) -> str | None:

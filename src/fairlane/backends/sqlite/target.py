@@ -26,6 +26,7 @@ class SqliteTarget(SqlTarget):
     dialect: ClassVar[str] = "sqlite"
     engine: ClassVar[str] = "sqlite://"
     repairs: ClassVar[bool] = True
+    looks_first: ClassVar[bool] = True
 
     def __init__(self, url: str, choices: Choices) -> None:
         self._url = url
