@@ -26,8 +26,8 @@ OWN = {
     "memory": {"store", "groups"},
     "postgres": {"pool", "sessions", "statements", "waiters"},
     "redis": {"cluster", "streams"},
-    "sqlite": {"file", "transaction"},
-    "mongo": {"publishing", "inspection", "operating"},
+    "sqlite": {"file", "room", "transaction"},
+    "mongo": {"publishing", "inspection"},
 }
 """Files that only this backend needs."""
 

@@ -30,6 +30,7 @@ FILES = {
             "procedures/postgres/ack_and_claim.sql.j2",
             "procedures/postgres/release.sql.j2",
             "procedures/postgres/purge.sql.j2",
+            "procedures/postgres/next_ready.sql.j2",
             "schema/postgres/0002_daily_work.up.sql.j2",
             "schema/postgres/head_start.sql.j2",
             "procedures/postgres/grants.sql.j2",

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from fairlane import contract
 from fairlane.backends.base import AsyncExecutor, Core, starting
+from fairlane.backends.shared.waiting import Roomy
 from fairlane.codec import Codec, JsonCodec
 from fairlane.model import GroupStatus, Lease, Message, MessageStatus, QueueStatus, T
 from fairlane.operations import Operations
@@ -55,6 +56,8 @@ class AsyncTransport(Described[T]):
 
     def _assemble(self, core: Core[Any, Any], executor: AsyncExecutor[Any, Any], codec: Codec[T] | None) -> None:
         self._operations = Operations(core, JsonCodec() if codec is None else codec)
+        if isinstance(executor, Roomy):
+            self._operations.room = executor.room
         self._executor = executor
         self._execute: Callable[[Any], Awaitable[Any]] = executor.execute
 
@@ -67,12 +70,15 @@ class AsyncTransport(Described[T]):
         """Append an event to a group and return the message's seq; see `Transport.publish`."""
         return await run_async(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
-    async def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease[T] | None:
+    async def claim(
+        self, worker_id: str, visibility: float, min_priority: int = 0, *, wait: float = 0.0
+    ) -> Lease[T] | None:
         """Lease the oldest message of the group that has waited longest, or None; see `Transport.claim`.
 
-        A cancelled claim may have leased a message that no worker received. That lease expires by itself.
+        A cancelled claim may have leased a message that no worker received. That lease expires by itself. One that is
+        cancelled while it only waits has leased nothing.
         """
-        return await run_async(self._operations.claim(worker_id, visibility, min_priority), self._execute)
+        return await run_async(self._operations.claim(worker_id, visibility, min_priority, wait), self._execute)
 
     async def ack(self, lease: Lease[T]) -> None:
         """Delete the leased message and free its group; see `Transport.ack`."""
@@ -127,6 +133,7 @@ class AsyncTransport(Described[T]):
 
         if self._execute is not refuse:
             self._execute = refuse
+            self._operations.close()
             await shield(self._executor.close())  # a caller that is cancelled here cannot close the transport again
 
     async def __aenter__(self) -> Self:

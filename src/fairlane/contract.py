@@ -19,6 +19,7 @@ CLIENT_REVISION = "0002"
 MAX_PRIORITY = 4
 MAX_VISIBILITY = 12 * 3600.0
 MAX_DELAY = 365 * 86400.0
+MAX_WAIT = 12 * 3600.0
 MAX_HEAD_START = 86400.0
 DEFAULT_HEAD_START = "1"
 ALWAYS = "always"
@@ -109,6 +110,14 @@ def check_delay(value: object) -> float:
     seconds = _seconds("delay", value)
     if not 0 <= seconds <= MAX_DELAY:
         raise ValueError(f"delay must be 0 to {MAX_DELAY:.0f} seconds: {_shown(value)}")
+    return seconds
+
+
+def check_wait(value: object) -> float:
+    """Return the seconds for which a claim waits: 0 <= wait <= 12 hours."""
+    seconds = _seconds("wait", value)
+    if not 0 <= seconds <= MAX_WAIT:
+        raise ValueError(f"wait must be 0 to {MAX_WAIT:.0f} seconds: {_shown(value)}")
     return seconds
 
 

@@ -5,6 +5,7 @@ They check arguments and encode events before anything is sent. They ask once fo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -13,8 +14,9 @@ from typing import Generic
 from fairlane import contract
 from fairlane.backends.base import Core, Draft
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
+from fairlane.backends.shared.waiting import Ring, Room, Wanted, waiting
 from fairlane.codec import MAX_EVENT_BYTES, Codec, encode_event, errors_of
-from fairlane.errors import BackendUnavailable, EventDecodingError, FairlaneError, LeaseLost
+from fairlane.errors import BackendUnavailable, EventDecodingError, FairlaneError, LeaseLost, TransportClosed
 from fairlane.model import GroupStatus, Lease, Message, MessageStatus, QueueStatus, T, new_lease
 from fairlane.program import AnswerT, Program, RequestT, ResultT
 
@@ -28,6 +30,8 @@ class Operations(Generic[RequestT, AnswerT, T]):
         self._decoding_errors = errors_of(codec)
         self._ready = False
         self._last_wish: tuple[object, object, object, tuple[str, float, int]] = None, None, None, ("", 0.0, 0)
+        self.room = Room()
+        self.closed = False
         self._selective = type(core).check_arguments is not Core.check_arguments
 
     def start(self, timeout: float) -> Program[RequestT, AnswerT, None]:
@@ -64,10 +68,43 @@ class Operations(Generic[RequestT, AnswerT, T]):
         return group_id, encode_event(self.codec, event), priority, dedup_id
 
     def claim(
-        self, worker_id: str, visibility: float, min_priority: int
+        self, worker_id: str, visibility: float, min_priority: int, wait: float = 0.0
     ) -> Program[RequestT, AnswerT, Lease[T] | None]:
-        program = self.core.claim(*self._wish(worker_id, visibility, min_priority), self._leased)
+        wish = self._wish(worker_id, visibility, min_priority)
+        if type(wait) is not float or wait:
+            wait = contract.check_wait(wait)
+        program = self._waiting(*wish, wait) if wait else self.core.claim(*wish, self._leased)
         return program if self._ready else self._after_check(program)
+
+    def _waiting(
+        self, worker_id: str, visibility: float, min_priority: int, seconds: float
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        if self.core.long_polls:
+            return self._long_polling(worker_id, visibility, seconds)
+        wish = Wanted(
+            min_priority,
+            claim=lambda: self.core.claim(worker_id, visibility, min_priority, self._leased),
+            look=self.core.next_ready,
+            closed=lambda: self.closed,
+        )
+        return waiting(wish, self.room, seconds)
+
+    def _long_polling(
+        self, worker_id: str, visibility: float, seconds: float
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            lease = yield from self.core.claim_within(worker_id, visibility, self._leased, left)
+            if lease is not None:
+                return lease
+            if self.closed:
+                raise TransportClosed()
+        return None
+
+    def close(self) -> None:
+        """End the claims that wait, with `TransportClosed`."""
+        self.closed = True
+        self.room.ring_all(Ring.MOVED)
 
     def _wish(self, worker_id: str, visibility: float, min_priority: int) -> tuple[str, float, int]:
         """Check the arguments of a claim. A worker repeats them, so the same objects are not checked again."""

@@ -24,6 +24,16 @@ class Sleep:
 
     seconds: float
 
+    def wait(self) -> None:
+        """Wait in this thread."""
+        time.sleep(self.seconds)
+
+    async def wait_async(self) -> None:
+        """Wait in this task."""
+        from asyncio import sleep  # imported here, since an application with only blocking calls does not need asyncio
+
+        await sleep(self.seconds)
+
 
 Program: TypeAlias = Generator[RequestT | Sleep, AnswerT, ResultT]
 """A generator: the type of its requests, the type of the answers, and the type of its result."""
@@ -36,7 +46,7 @@ def run(program: Program[RequestT, AnswerT, ResultT], execute: Callable[[Request
         while True:
             try:
                 if isinstance(request, Sleep):
-                    time.sleep(request.seconds)
+                    request.wait()
                     answer = cast(AnswerT, None)
                 else:
                     answer = execute(request)
@@ -58,7 +68,7 @@ async def run_async(
         while True:
             try:
                 if isinstance(request, Sleep):
-                    await _sleep(request.seconds)
+                    await request.wait_async()
                     answer = cast(AnswerT, None)
                 else:
                     answer = await execute(request)
@@ -69,9 +79,3 @@ async def run_async(
     except StopIteration as stop:
         result: ResultT = stop.value
         return result
-
-
-async def _sleep(seconds: float) -> None:
-    from asyncio import sleep  # imported here, since an application with only blocking calls does not need asyncio
-
-    await sleep(seconds)

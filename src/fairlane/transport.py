@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, NoReturn, Self
 from fairlane import contract
 from fairlane.backends.base import Core, Executor, starting
 from fairlane.backends.manifest import Manifest
+from fairlane.backends.shared.waiting import Roomy
 from fairlane.capabilities import Capabilities
 from fairlane.codec import Codec, JsonCodec
 from fairlane.errors import TransportClosed
@@ -105,6 +106,8 @@ class Transport(Described[T]):
 
     def _assemble(self, core: Core[Any, Any], executor: Executor[Any, Any], codec: Codec[T] | None) -> None:
         self._operations = Operations(core, JsonCodec() if codec is None else codec)
+        if isinstance(executor, Roomy):
+            self._operations.room = executor.room
         self._executor = executor
         self._execute: Callable[[Any], Any] = executor.execute
 
@@ -128,18 +131,20 @@ class Transport(Described[T]):
         """
         return run(self._operations.publish(group_id, event, priority, dedup_id), self._execute)
 
-    def claim(self, worker_id: str, visibility: float, min_priority: int = 0) -> Lease[T] | None:
+    def claim(self, worker_id: str, visibility: float, min_priority: int = 0, *, wait: float = 0.0) -> Lease[T] | None:
         """Lease the oldest message of the group that has waited longest, or return None when nothing is deliverable.
 
         Args:
             worker_id: name of the worker, shown when the queue is inspected; 1 to 512 bytes of UTF-8 without NUL.
             visibility: seconds until another worker may take the message over, 0 < visibility <= 43,200.
             min_priority: 0 to 4; only groups with at least this priority.
+            wait: seconds to wait for a message if nothing is deliverable, 0 to 43,200. The claim returns as soon as
+                something is deliverable. A `close` of the transport in another thread ends the wait.
 
         Raises:
             EventDecodingError: the message is leased, but the codec cannot decode it; the error holds the lease.
         """
-        return run(self._operations.claim(worker_id, visibility, min_priority), self._execute)
+        return run(self._operations.claim(worker_id, visibility, min_priority, wait), self._execute)
 
     def ack(self, lease: Lease[T]) -> None:
         """Delete the leased message and free its group.
@@ -254,6 +259,7 @@ class Transport(Described[T]):
         """Close the connections that this transport opened; the application's own client stays open. Idempotent."""
         if self._execute is not refuse:
             self._execute = refuse
+            self._operations.close()
             self._executor.close()
 
     def __enter__(self) -> Self:

@@ -30,7 +30,8 @@ URLS: Mapping[str, str] = {
 ROLES = {"owner_role": "fairlane_owner", "app_role": "fairlane_app", "reader_role": "fairlane_reader"}
 FIRST = (
     *("publish", "claim", "ack", "nack", "extend"),
-    *("publish_many", "claim_many", "ack_many", "ack_and_claim", "claim_next", "release", "purge", "pause", "resume"),
+    *("publish_many", "claim_many", "ack_many", "ack_and_claim", "claim_next", "next_ready"),
+    *("release", "purge"),
 )
 """The operations that a reader looks for, in this order; the others follow by name."""
 

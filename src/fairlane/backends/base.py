@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import LeaseLost, SchemaNotReady
@@ -104,7 +104,12 @@ Draft: TypeAlias = tuple[str, str, int, str | None]
 
 
 class Core(ABC, Generic[RequestT, AnswerT]):
-    """The operations of a backend as programs. Arguments are checked already, and events are JSON text here."""
+    """The operations of a backend as programs. Arguments are checked already, and events are JSON text here.
+
+    A claim that waits uses `next_ready`, or `claim_within` if the server itself waits for messages (`long_polls`).
+    """
+
+    long_polls: ClassVar[bool] = False
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
@@ -131,6 +136,22 @@ class Core(ABC, Generic[RequestT, AnswerT]):
         self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]
     ) -> Program[RequestT, AnswerT, Lease[T] | None]:
         """Lease a message, and return what `leased` makes of it; return None if nothing is deliverable."""
+
+    def claim_within(
+        self, worker_id: str, visibility: float, leased: Leased[T], seconds: float
+    ) -> Program[RequestT, AnswerT, Lease[T] | None]:
+        """Claim, and let the server wait for a message, for about these seconds. Only if `long_polls`."""
+        raise NotImplementedError
+
+    def next_ready(self, min_priority: int, name: str | None) -> Program[RequestT, AnswerT, float | None]:
+        """Return for how many seconds no group of this priority or more is claimable; None if there is no group.
+
+        The result is 0 or less if a group is claimable. Only if not `long_polls`.
+
+        Args:
+            name: the name under which the server shall ring for the next messages; None: it shall not.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def ack(self, lease: Lease[Any]) -> Program[RequestT, AnswerT, None]:

@@ -46,6 +46,7 @@ class Operation:
             second answer would always be "lease lost", although the first request may have succeeded.
         waits_for_disk: its result must survive a power failure. A lost claim does no harm: its message is claimable.
         adds: it makes the queue larger. A server that is full refuses only these, so that the queue can be drained.
+        wakes: it may make a message claimable, so claims that wait are woken.
         since: the revision that has brought it.
     """
 
@@ -56,16 +57,18 @@ class Operation:
     repeatable: bool = True
     waits_for_disk: bool = False
     adds: bool = False
+    wakes: bool = False
     since: str = "0001"
 
 
 REVISION = Operation("revision", ("revision", "serves"), looks=True)
-PUBLISH = Operation("publish", ("seq",), waits_for_disk=True, adds=True)
+PUBLISH = Operation("publish", ("seq",), waits_for_disk=True, adds=True, wakes=True)
 CLAIM = Operation("claim", ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at"))
-ACK = Operation("ack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
-NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True)
+NEXT_READY = Operation("next_ready", ("ready_in_seconds",), looks=True, since="0002")
+ACK = Operation("ack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True, wakes=True)
+NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True, wakes=True)
 EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
-RELEASE = Operation("release", ("group_id",), repeatable=False, waits_for_disk=True, since="0002")
+RELEASE = Operation("release", ("group_id",), repeatable=False, waits_for_disk=True, wakes=True, since="0002")
 PURGE = Operation("purge", ("seq",), repeatable=False, waits_for_disk=True, since="0002")
 PAUSE = Operation("pause", ("done",), repeatable=False, waits_for_disk=True, since="0002")
 RESUME = Operation("resume", ("done",), repeatable=False, waits_for_disk=True, since="0002")
@@ -87,6 +90,7 @@ MESSAGE_STATUS = Operation(
 OPERATIONS = (
     PUBLISH,
     CLAIM,
+    NEXT_READY,
     ACK,
     NACK,
     EXTEND,
@@ -194,6 +198,10 @@ class ProcedureCore(Core[Call, Rows]):
         if fault := self.claim_fault(rows[0]):
             raise (yield from self.set_aside(rows[0], *fault))
         return lease_of(rows[0], leased)
+
+    def next_ready(self, min_priority: int, name: str | None) -> Program[Call, Rows, float | None]:
+        rows = yield from self.call(NEXT_READY, {"p_min_priority": min_priority})
+        return rows[0]["ready_in_seconds"] if rows else None
 
     def sound(self, rows: Rows) -> Program[Call, Rows, Rows]:
         """Set aside the damaged groups that were claimed, and return the rows of the others.

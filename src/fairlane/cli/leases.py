@@ -47,6 +47,9 @@ def claim(
     worker: Worker = None,
     visibility: Visibility = 60.0,
     min_priority: Floor = 0,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", help="Time to wait if nothing is deliverable, at most 12 h.")
+    ] = 0.0,
 ) -> None:
     """Lease the next message and print the lease; exit code 1 if nothing is deliverable.
 
@@ -55,7 +58,7 @@ def claim(
     """
     with opened(url, queue) as transport:
         try:
-            lease = transport.claim(_me() if worker is None else worker, visibility, min_priority)
+            lease = transport.claim(_me() if worker is None else worker, visibility, min_priority, wait=wait)
         except EventDecodingError as error:
             _hand_over(error.lease, transport)  # the lease holds, and the caller needs its token to ack or nack it
             raise

@@ -18,6 +18,7 @@ FOLDER = bundle_root() / "lua"
 FUNCTIONS = (
     "publish",
     "claim",
+    "next_ready",
     "ack",
     "nack",
     "extend",
@@ -160,4 +161,4 @@ def test_every_function_except_publish_works_on_a_full_server() -> None:
     assert flags.pop("publish").strip() == flags.pop("publish_many").strip() == ""
     assert all("allow-oom" in flag for flag in flags.values())
     readers = {name for name, flag in flags.items() if "no-writes" in flag}
-    assert readers == {"revision", "queue_status", "group_status", "message_status"}
+    assert readers == {"revision", "next_ready", "queue_status", "group_status", "message_status"}

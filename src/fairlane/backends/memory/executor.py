@@ -18,6 +18,7 @@ class MemoryExecutor:
     def __init__(self, store: MemoryStore, queue: str) -> None:
         self._store = store
         self._queue = queue
+        self.room = store.room
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: object) -> Self:
@@ -50,6 +51,7 @@ class AsyncMemoryExecutor:
 
     def __init__(self, executor: MemoryExecutor) -> None:
         self._executor = executor
+        self.room = executor.room
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: object) -> Self:

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from fairlane.backends.memory.groups import Group, Message, State, group_status, message_status, queue_status
 from fairlane.backends.shared import forks
+from fairlane.backends.shared.waiting import Ring, Room
 from fairlane.backends.stored import (
     ACK,
     CLAIM,
@@ -29,7 +30,7 @@ from fairlane.backends.stored import (
     GROUP_STATUS,
     MESSAGE_STATUS,
     NACK,
-    PAUSE,
+    NEXT_READY,
     PUBLISH,
     PURGE,
     QUEUE_STATUS,
@@ -72,6 +73,7 @@ class MemoryStore(forks.ForkAwareWithLock):
         chosen = check_head_start(head_start)
         self._head_start = None if chosen == ALWAYS else round(float(chosen) * _MICROSECONDS)
         self._empty()
+        self.room = Room(told=True)
         self._consistent = True  # False during an operation and after an interrupted one
 
     def _empty(self) -> None:
@@ -102,6 +104,7 @@ class MemoryStore(forks.ForkAwareWithLock):
             raise ValueError(f"seconds must be 0 or more: {seconds!r}")
         with self._lock:
             self._offset += ceil(seconds * 1e9)
+        self.room.ring(Ring.LOOK)
 
     def now(self) -> int:
         """Return the time of the store's clock in microseconds since the epoch. It never goes back."""
@@ -115,7 +118,9 @@ class MemoryStore(forks.ForkAwareWithLock):
             self._consistent = False
             rows = _METHODS[operation](self, **arguments)
             self._consistent = True
-            return rows
+        if operation.wakes and rows and self.room:
+            self.room.ring()
+        return rows
 
     def _derive(self) -> None:
         """Derive lines, sizes and dedup ids from the groups again, after an interrupted operation."""
@@ -203,6 +208,15 @@ class MemoryStore(forks.ForkAwareWithLock):
                 "expires_at": ends,
             }
         ]
+
+    def _next_ready(self, p_min_priority: int) -> Rows:
+        best: int | None = None
+        for line in self._lines[p_min_priority:]:
+            while line and not self._live(line[0]):
+                heapq.heappop(line)
+            if line and (best is None or line[0][0] < best):
+                best = line[0][0]
+        return [{"ready_in_seconds": None if best is None else (best - self.now()) / _MICROSECONDS}]
 
     def _ack(self, p_group_id: str, p_token: str) -> Rows:
         group = self._held(p_group_id, p_token)
@@ -300,6 +314,7 @@ _METHODS: Mapping[Operation, Callable[..., Rows]] = {
     REVISION: MemoryStore._revision,
     PUBLISH: MemoryStore._publish,
     CLAIM: MemoryStore._claim,
+    NEXT_READY: MemoryStore._next_ready,
     ACK: MemoryStore._ack,
     NACK: MemoryStore._nack,
     EXTEND: MemoryStore._extend,

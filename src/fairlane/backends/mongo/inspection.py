@@ -12,6 +12,7 @@ from fairlane.backends.mongo.wire import (
     EPOCH,
     GROUPS,
     HEAD,
+    LINE,
     MESSAGES,
     META,
     QUEUE,
@@ -99,6 +100,20 @@ class Inspection:
         theirs = {"$match": {"group_id": {"$in": [group["_id"] for group in paused]}}}
         filled = yield from aggregate(MESSAGES, theirs, {"$group": {"_id": "$group_id"}})
         return len(paused) - len(filled)
+
+    @one_call
+    def next_ready(self, min_priority: int, name: str | None) -> Steps[float | None]:
+        first = yield from aggregate(
+            GROUPS,
+            {"$match": {"priority": {"$in": list(PRIORITIES)[min_priority:]}}},
+            {"$sort": dict(LINE)},
+            {"$limit": 1},
+            _WITH_NOW,
+        )
+        if not first:
+            return None  # the claim after the wait tells whether the queue is there
+        ready_at, now = moment(first[0], "ready_at"), moment(first[0], "now")
+        return None if ready_at is None or now is None else (ready_at - now).total_seconds()
 
     @one_call
     def group_status(self, limit: int) -> Steps[list[GroupStatus]]:

@@ -28,10 +28,10 @@ from fairlane.errors import FairlaneError, LeaseLost
 from fairlane.model import Lease, T
 from fairlane.program import Program
 
-PUBLISH_MANY = Operation("publish_many", ("rows",), waits_for_disk=True, adds=True)
+PUBLISH_MANY = Operation("publish_many", ("rows",), waits_for_disk=True, adds=True, wakes=True)
 CLAIM_MANY = Operation("claim_many", ("rows",))
-ACK_MANY = Operation("ack_many", ("rows",), repeatable=False, waits_for_disk=True)
-ACK_AND_CLAIM = Operation("ack_and_claim", ("rows",), repeatable=False, waits_for_disk=True)
+ACK_MANY = Operation("ack_many", ("rows",), repeatable=False, waits_for_disk=True, wakes=True)
+ACK_AND_CLAIM = Operation("ack_and_claim", ("rows",), repeatable=False, waits_for_disk=True, wakes=True)
 EXTEND_MANY = Operation("extend_many", ("rows",), waits_for_disk=True)
 PAUSING = Operation("pausing", ("rows",), repeatable=False, waits_for_disk=True)
 FINISHED_MANY = Operation("finished_many", ("rows",), looks=True)

@@ -110,6 +110,11 @@ class OwnConnection(forks.ForkAwareWithLock):
             self._closed = True
             self._drop()
 
+    def rest(self) -> None:
+        """Close the file until the next statement."""
+        with self._lock:
+            self._drop()
+
     def _drop(self) -> None:
         connection, self._connection, self._check_at = self._connection, None, 0.0
         if connection is not None:

@@ -35,6 +35,9 @@ from fairlane.model import GroupStatus, Lease, MessageStatus, QueueStatus, Revis
 POLL_SECONDS = 1
 """Seconds for which a claim waits for a message. Without waiting SQS asks only some of its servers."""
 
+LONGEST_POLL = 5
+"""The same for a claim that waits. SQS accepts 20 seconds, but a `close` can end a wait only between two requests."""
+
 REMEMBERED = 20_000
 """The number of acked or nacked leases that a transport remembers, about 3 MB.
 
@@ -72,6 +75,8 @@ def _digest(text: str) -> bytes:
 
 class SqsCore(Core[Request, Answer]):
     """Programs that use the calls of SQS. The module `wire` defines requests, ids and tokens."""
+
+    long_polls = True
 
     def __init__(self, queue: str) -> None:
         super().__init__(queue)
@@ -145,11 +150,17 @@ class SqsCore(Core[Request, Answer]):
             raise EventTooLarge(size, limit) from error
 
     def claim(self, worker_id: str, visibility: float, min_priority: int, leased: Leased[T]) -> Steps[Lease[T] | None]:
+        return self.claim_within(worker_id, visibility, leased, POLL_SECONDS)
+
+    def claim_within(
+        self, worker_id: str, visibility: float, leased: Leased[T], seconds: float
+    ) -> Steps[Lease[T] | None]:
+        polls = max(POLL_SECONDS, min(LONGEST_POLL, math.floor(seconds)))
         seconds = math.ceil(visibility)
         asked = datetime.now(UTC)
         arguments = {
             "MaxNumberOfMessages": 1,
-            "WaitTimeSeconds": POLL_SECONDS,
+            "WaitTimeSeconds": polls,
             "VisibilityTimeout": seconds,
             "MessageSystemAttributeNames": _ATTRIBUTES,
             "MessageAttributeNames": [wire.GROUP],
