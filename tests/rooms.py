@@ -24,8 +24,8 @@ ROLES = frozenset(
 
 OWN = {
     "memory": {"store", "groups"},
-    "postgres": {"pool", "sessions", "statements", "waiters"},
-    "redis": {"cluster", "streams"},
+    "postgres": {"listener", "pool", "sessions", "statements", "waiters"},
+    "redis": {"cluster", "listener", "streams"},
     "sqlite": {"file", "room", "transaction"},
     "mongo": {"publishing", "inspection"},
 }

@@ -65,6 +65,7 @@ REVISION = Operation("revision", ("revision", "serves"), looks=True)
 PUBLISH = Operation("publish", ("seq",), waits_for_disk=True, adds=True, wakes=True)
 CLAIM = Operation("claim", ("group_id", "seq", "event", "token", "attempts", "published_at", "expires_at"))
 NEXT_READY = Operation("next_ready", ("ready_in_seconds",), looks=True, since="0002")
+ANNOUNCE = Operation("announce", NEXT_READY.columns, since="0002")
 ACK = Operation("ack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True, wakes=True)
 NACK = Operation("nack", ("group_id",), fenced=True, repeatable=False, waits_for_disk=True, wakes=True)
 EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
@@ -113,6 +114,12 @@ ACK_MANY = Operation("ack_many", ("lost",), repeatable=False, waits_for_disk=Tru
 ACK_AND_CLAIM = Operation(
     "ack_and_claim", CLAIM.columns, fenced=True, repeatable=False, waits_for_disk=True, since="0002"
 )
+WAITS = (ANNOUNCE,)
+"""Stored operations for claims that wait, where the server can wake them."""
+
+ANNOUNCED = 2.5
+"""Seconds for which the announcement of a claim that waits counts. It is renewed about once a second."""
+
 BATCHES = (PUBLISH_MANY, CLAIM_MANY, ACK_MANY, ACK_AND_CLAIM)
 """Stored operations for many messages at once, where a backend has them. None is repeatable: a second publish would
 add messages without a dedup id again, and a second claim would lease other groups."""

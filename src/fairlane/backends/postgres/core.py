@@ -10,12 +10,13 @@ from uuid import UUID
 
 from fairlane.backends.postgres.errors import sequence_behind
 from fairlane.backends.shared.batches import StoredBatches
-from fairlane.backends.stored import BATCHES, OPERATIONS, Call, Operation, Rows
+from fairlane.backends.stored import ANNOUNCE, ANNOUNCED, BATCHES, OPERATIONS, Call, Operation, Rows
 from fairlane.model import Lease
 from fairlane.program import Program
 from fairlane.templates import statement
 
 SEQUENCE_LAG = Operation("sequence_lag", ("missing",), looks=True)
+WAKE = Operation("wake", ("woken",), since="0002")
 
 
 class PostgresCore(StoredBatches):
@@ -32,6 +33,15 @@ class PostgresCore(StoredBatches):
     def listed(self, values: Sequence[object]) -> object:
         return array(values)
 
+    def next_ready(self, min_priority: int, name: str | None) -> Program[Call, Rows, float | None]:
+        if name is None:
+            return (yield from super().next_ready(min_priority, None))
+        rows = yield from self.call(
+            ANNOUNCE, {"p_min_priority": min_priority, "p_channel": name, "p_seconds": ANNOUNCED}
+        )
+        found: float | None = rows[0]["ready_in_seconds"]
+        return found
+
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(SEQUENCE_LAG)
         return sequence_behind(self.queue) if rows and rows[0]["missing"] else None
@@ -42,7 +52,10 @@ def statements(queue: str) -> Mapping[Operation, str]:
     """Return the statement of each operation, with psycopg's placeholders."""
     path = "procedures/postgres/calls/{}.sql.j2"
     return MappingProxyType(
-        {each: statement(path.format(each.name), queue=queue) for each in (*OPERATIONS, *BATCHES, SEQUENCE_LAG)}
+        {
+            each: statement(path.format(each.name), queue=queue)
+            for each in (*OPERATIONS, *BATCHES, SEQUENCE_LAG, ANNOUNCE, WAKE)
+        }
     )
 
 

@@ -34,9 +34,12 @@ from fairlane.backends.postgres.given import (
     GivenPool,
     Pool,
 )
+from fairlane.backends.postgres.listener import Listener
 from fairlane.backends.postgres.options import OPTIONS
 from fairlane.backends.postgres.sessions import Opening
+from fairlane.backends.shared.listening import ListeningRoom
 from fairlane.backends.shared.options import read_options
+from fairlane.backends.shared.waiting import Room
 from fairlane.backends.stored import BATCHES, CLAIM, REVISION, Call, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import ConfigurationError, QueueDamaged, SchemaNotReady
@@ -98,6 +101,12 @@ def _own(url: str, keywords: Mapping[str, object]) -> tuple[Opening, int, float]
     return Opening.at(rest, options), options["max_connections"], options["timeout"]
 
 
+def _room(opening: Opening, queue: str, host: str) -> ListeningRoom:
+    """Return the room of a transport with connections of its own."""
+    where = f"queue {queue} on postgres at {host}"
+    return ListeningRoom(lambda: Listener.opened(opening, queue, host), where)
+
+
 def _timeout(keywords: Mapping[str, object]) -> float:
     """Return the seconds that a call on the application's pool or connection may take."""
     timeout: float = read_options("postgres", OPTIONS, None, keywords)["timeout"]
@@ -107,15 +116,17 @@ def _timeout(keywords: Mapping[str, object]) -> float:
 class PostgresExecutor:
     """Sends requests to Postgres with blocking calls."""
 
-    def __init__(self, source: Source, queue: str, host: str, *, joins: bool = False) -> None:
+    def __init__(self, source: Source, queue: str, host: str, *, joins: bool = False, room: Room | None = None) -> None:
         self.limit = source.limit
+        self.room = Room() if room is None else room
         self._source = source
         self._requests = _Requests(queue, host, joins)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Connect to the database at a URL; `options.OPTIONS` documents the options."""
-        return cls(OwnPool(*_own(url, options)), queue, host_of(url))
+        own, host = _own(url, options), host_of(url)
+        return cls(OwnPool(*own), queue, host, room=_room(own[0], queue, host))
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: object) -> Self:
@@ -142,21 +153,26 @@ class PostgresExecutor:
 
     def close(self) -> None:
         """Close the connections that this executor opened."""
+        self.room.close()
         self._source.close()
 
 
 class AsyncPostgresExecutor:
     """Sends requests to Postgres with awaited calls."""
 
-    def __init__(self, source: AsyncSource, queue: str, host: str, *, joins: bool = False) -> None:
+    def __init__(
+        self, source: AsyncSource, queue: str, host: str, *, joins: bool = False, room: Room | None = None
+    ) -> None:
         self.limit = source.limit
+        self.room = Room() if room is None else room
         self._source = source
         self._requests = _Requests(queue, host, joins)
 
     @classmethod
     def from_url(cls, url: str, queue: str, **options: object) -> Self:
         """Connect to the database at a URL; `options.OPTIONS` documents the options."""
-        return cls(AsyncOwnPool(*_own(url, options)), queue, host_of(url))
+        own, host = _own(url, options), host_of(url)
+        return cls(AsyncOwnPool(*own), queue, host, room=_room(own[0], queue, host))
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: object) -> Self:
@@ -183,6 +199,7 @@ class AsyncPostgresExecutor:
 
     async def close(self) -> None:
         """Close the connections that this executor opened."""
+        self.room.close()
         await self._source.close()
 
 

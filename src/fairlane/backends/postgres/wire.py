@@ -25,6 +25,14 @@ def readable(pgconn: PGconn) -> bool:
     return bool(select.select([pgconn.socket], [], [], 0)[0] if poll is None else poll.poll(0))
 
 
+def wait_readable(pgconn: PGconn, seconds: float) -> bool:
+    """Wait until data have arrived, at most these seconds; return whether some have."""
+    poll = polled(pgconn)
+    if poll is None:
+        return bool(select.select([pgconn.socket], [], [], seconds)[0])
+    return bool(poll.poll(seconds * 1000))
+
+
 def is_over(pgconn: PGconn) -> bool:
     """Return whether the server has ended the session. Data alone do not show it, since notices may arrive any time."""
     try:

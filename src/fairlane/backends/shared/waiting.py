@@ -268,6 +268,9 @@ class Room(forks.ForkAware):
         """Return the name under which the server rings this room; None if it does not."""
         return None
 
+    def close(self) -> None:
+        """Give back what the room has opened."""
+
     def __bool__(self) -> bool:
         """Return whether a claim waits."""
         return any(self._floors.values())

@@ -74,8 +74,7 @@ class SqliteExecutor:
         """Close the connections that this executor opened."""
         self._writer.close()
         self._reader.close()
-        if isinstance(self.room, SqliteRoom):
-            self.room.leave()
+        self.room.close()
 
 
 class AsyncSqliteExecutor:
@@ -123,5 +122,4 @@ class AsyncSqliteExecutor:
         """Close the connections that this executor opened."""
         await self._writer.close()
         await self._reader.close()
-        if isinstance(self.room, SqliteRoom):
-            self.room.leave()
+        self.room.close()

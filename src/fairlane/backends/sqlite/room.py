@@ -49,7 +49,7 @@ class SqliteRoom(Room):
         before, self._version = self._version, version
         return version != before
 
-    def leave(self) -> None:
-        """Close the file, if no claim waits. A transport calls this when it is closed."""
+    def close(self) -> None:
+        """Close the file, if no claim waits. Each transport calls this when it is closed."""
         if not self:
             self._connection.rest()
