@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlane import contract
-from fairlane.backends.stored import BATCHES, OPERATIONS
+from fairlane.backends.stored import BATCHES, OPERATIONS, WAITS
 
 if TYPE_CHECKING:
     import jinja2
@@ -66,7 +66,7 @@ class Limits:
 def environment(as_of: str | None = None) -> jinja2.Environment:
     """Return the Jinja environment of a revision; None: of the newest one. An undefined variable in a template fails.
 
-    Every template can use `limits`, and `operations` and `batches`: what `backends.stored` has for this revision.
+    Every template can use `limits`, and `operations`, `batches` and `waits`, the tables in `backends.stored`.
     """
     import jinja2  # imported here, since it takes a third of the time of importing Fairlane
 
@@ -81,11 +81,7 @@ def environment(as_of: str | None = None) -> jinja2.Environment:
     )
     made.filters["ident"] = ident
     made.filters["literal"] = literal
-    made.globals |= {
-        "limits": Limits(),
-        "operations": [each for each in OPERATIONS if as_of is None or each.since <= as_of],
-        "batches": [each for each in BATCHES if as_of is None or each.since <= as_of],
-    }
+    made.globals |= {"limits": Limits(), "operations": OPERATIONS, "batches": BATCHES, "waits": WAITS}
     return made
 
 

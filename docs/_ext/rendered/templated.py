@@ -14,6 +14,7 @@ from jinja2.meta import find_undeclared_variables
 from fairlane import migrate
 from fairlane.backends import MANIFESTS
 from fairlane.backends.targets import Choices
+from fairlane.contract import CLIENT_REVISION
 from fairlane.migrate.settings import Settings
 from fairlane.templates import bundle_root, environment, render
 
@@ -154,4 +155,4 @@ def _functions() -> list[Script]:
 
 def _lua(name: str) -> Script:
     path = f"lua/{name}.lua.j2"
-    return Script(path, render(path, queue=QUEUE))
+    return Script(path, render(path, queue=QUEUE, revision=CLIENT_REVISION))

@@ -19,6 +19,7 @@ FUNCTIONS = (
     "publish",
     "claim",
     "next_ready",
+    "announce",
     "ack",
     "nack",
     "extend",
@@ -90,7 +91,7 @@ def test_every_function_has_its_file_and_is_registered(function: str) -> None:
     parts = {path.name for path in FOLDER.iterdir() if path.is_file()} - {f"{name}.lua.j2" for name in FUNCTIONS}
     assert parts == {
         *("library.lua.j2", "keys.lua.j2", "errors.lua.j2", "clock.lua.j2"),
-        *("messages.lua.j2", "pauses.lua.j2", "groups.lua.j2", "repair.lua.j2", "guard.lua.j2"),
+        *("messages.lua.j2", "groups.lua.j2", "repair.lua.j2", "guard.lua.j2", "wake.lua.j2"),
     }
 
 
@@ -131,8 +132,11 @@ def test_the_rights_in_the_header_are_the_commands_that_are_used() -> None:
     """`guard.lua.j2` checks these rights one by one, to name the missing one."""
     used = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", library())}
     listed = re.search(r"worker: .*?(?=reader:)", library(), re.DOTALL)
+    waiting = re.search(r"claims that wait, .*?(?=\]\])", library(), re.DOTALL)
     assert listed
-    assert set(re.findall(r"\+(\w+)", listed[0])) - {"fcall", "fcall_ro"} == used
+    assert waiting
+    rights = set(re.findall(r"\+(\w+)", listed[0] + waiting[0]))
+    assert rights - {"fcall", "fcall_ro", "blpop"} == used
 
 
 def test_the_library_for_a_downgrade_has_only_the_functions_of_its_revision() -> None:
@@ -144,7 +148,7 @@ def test_the_library_for_a_downgrade_has_only_the_functions_of_its_revision() ->
 def test_the_client_reads_its_keys_from_the_template() -> None:
     keys = keys_of("orders")
     assert keys[0] == "{orders}:meta"
-    assert len(set(keys)) == len(keys) == 12
+    assert len(set(keys)) == len(keys) == 18
     for number, key in enumerate(keys, 1):
         assert re.search(rf"(?:= |-- ){number} -- {re.escape(key)},", library())
 

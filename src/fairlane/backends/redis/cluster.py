@@ -102,7 +102,7 @@ class Route:
                 yield Sleep(_PAUSE)
                 node, asking = self.primary, False
             elif code in ("MOVED", "ASK"):
-                node, asking = _target(error, node), code == "ASK"
+                node, asking = target(error, node), code == "ASK"
                 if not asking:
                     self._learn(node)
             else:
@@ -156,7 +156,7 @@ def _ranges(reply: Reply, asked: Node) -> Iterator[tuple[range, list[Node]]]:
         yield range(first, last + 1), [Node((host or b"").decode() or asked.host, port) for host, port, *_ in nodes]
 
 
-def _target(error: redis.exceptions.ResponseError, asked: Node) -> Node:
+def target(error: redis.exceptions.ResponseError, asked: Node) -> Node:
     """Return the node of a reply like `MOVED 3999 127.0.0.1:6381` or ASK. Without a host it is the asked node."""
     host, _, port = str(error).rpartition(" ")[2].rpartition(":")
     return Node(host or asked.host, int(port))

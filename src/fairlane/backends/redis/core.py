@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlane.backends.redis.errors import Refused, Unclaimed, Unfinished
 from fairlane.backends.redis.wire import is_encodable
 from fairlane.backends.shared.batches import StoredBatches
-from fairlane.backends.stored import CLAIM, QUEUE_STATUS, REVISION, Call, Row, Rows
+from fairlane.backends.stored import ANNOUNCE, ANNOUNCED, CLAIM, QUEUE_STATUS, REVISION, Call, Row, Rows
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
 from fairlane.program import Program
@@ -33,6 +33,13 @@ class RedisCore(StoredBatches):
             f"the name of group {group_id!a} is no UTF-8, so no lease on it could be acked or given back",
             "publish its messages to another group, and remove them from the key `messages`",
         )
+
+    def next_ready(self, min_priority: int, name: str | None) -> Program[Call, Rows, float | None]:
+        if name is None:
+            return (yield from super().next_ready(min_priority, None))
+        rows = yield from self.call(ANNOUNCE, {"p_min_priority": min_priority, "p_seconds": ANNOUNCED})
+        found: float | None = rows[0]["ready_in_seconds"]
+        return found
 
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(QUEUE_STATUS)

@@ -15,9 +15,12 @@ from fairlane.backends.redis.cluster import AsyncCluster, Cluster
 from fairlane.backends.redis.connections import AsyncServer, Server
 from fairlane.backends.redis.errors import BACKEND_NAME, NotSent, translate
 from fairlane.backends.redis.given import AsyncGivenCluster, AsyncGivenPool, GivenCluster, GivenPool
+from fairlane.backends.redis.listener import Listener
 from fairlane.backends.redis.options import OPTIONS
 from fairlane.backends.redis.wire import Calls, Reply, revision_rows, rows_of
+from fairlane.backends.shared.listening import ListeningRoom
 from fairlane.backends.shared.options import read_options
+from fairlane.backends.shared.waiting import Room
 from fairlane.backends.stored import REVISION, Call, Rows
 from fairlane.errors import BackendUnavailable, ConfigurationError
 
@@ -88,6 +91,11 @@ class _Settings:
         return rows_of(request.operation, reply)
 
 
+def _room(address: Address, queue: str) -> ListeningRoom:
+    """Return the room of a transport with connections of its own."""
+    return ListeningRoom(lambda: Listener.opened(address, queue), f"queue {queue} on redis at {address.shown}")
+
+
 def _refuse_pipeline(client: object) -> None:
     """Refuse a pipeline. It collects commands and sends them later; its class is derived from that of a client."""
     if isinstance(client, _PIPELINES):
@@ -100,8 +108,9 @@ def _refuse_pipeline(client: object) -> None:
 class RedisExecutor:
     """Sends requests with blocking calls."""
 
-    def __init__(self, sender: _Sender, settings: _Settings) -> None:
+    def __init__(self, sender: _Sender, settings: _Settings, room: Room | None = None) -> None:
         self.limit = settings.limit
+        self.room = Room() if room is None else room
         self._sender = sender
         self._settings = settings
 
@@ -110,7 +119,8 @@ class RedisExecutor:
         """Use the server or cluster at a URL; `options.OPTIONS` documents the options."""
         address = parse(url, **options)
         settings = _Settings.of_address(address, queue)
-        return cls((Cluster if address.cluster else Server)(settings.calls, address), settings)
+        sender = (Cluster if address.cluster else Server)(settings.calls, address)
+        return cls(sender, settings, _room(address, queue))
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: object) -> Self:
@@ -136,14 +146,16 @@ class RedisExecutor:
 
     def close(self) -> None:
         """Close the connections, unless they belong to the application's client. Running calls get their answers."""
+        self.room.close()
         self._sender.close()
 
 
 class AsyncRedisExecutor:
     """The same for asyncio."""
 
-    def __init__(self, sender: _AsyncSender, settings: _Settings) -> None:
+    def __init__(self, sender: _AsyncSender, settings: _Settings, room: Room | None = None) -> None:
         self.limit = settings.limit
+        self.room = Room() if room is None else room
         self._sender = sender
         self._settings = settings
 
@@ -152,7 +164,8 @@ class AsyncRedisExecutor:
         """Use the server or cluster at a URL; `options.OPTIONS` documents the options."""
         address = parse(url, **options)
         settings = _Settings.of_address(address, queue)
-        return cls((AsyncCluster if address.cluster else AsyncServer)(settings.calls, address), settings)
+        sender = (AsyncCluster if address.cluster else AsyncServer)(settings.calls, address)
+        return cls(sender, settings, _room(address, queue))
 
     @classmethod
     def from_client(cls, client: object, queue: str, **options: object) -> Self:
@@ -182,4 +195,5 @@ class AsyncRedisExecutor:
         Running calls end, and their outcome is unknown.
         """
         self._settings.closed = True
+        self.room.close()
         await self._sender.close()

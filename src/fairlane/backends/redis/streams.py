@@ -113,6 +113,10 @@ class Connection:
             self._reader.feed(data)
         return replies
 
+    def interrupt(self) -> None:
+        """End an exchange, from any thread. The connection cannot be used afterwards."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
     def is_stale(self) -> bool:
         """Return whether the server has closed the connection."""
         return _has_input(self._socket)
