@@ -1,10 +1,12 @@
-"""Claims that wait on Redis are woken over one connection, and do not depend on it."""
+"""Claims that wait are woken, and on Redis over one connection. They do not depend on it."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,12 +14,16 @@ import pytest
 from fairlane import Message
 from fairlane.backends.redis.listener import Listener
 from fairlane.backends.redis.wire import keys_of
-from fairlane.backends.shared import listening
+from fairlane.backends.shared import listening, waiting
 from tests.contract.test_waiting import SOON, waits
 from tests.harness import LONG, Queue, eventually, held
 from tests.harness.waiting import at_most
 
-pytestmark = [pytest.mark.backends("redis", "redis-cluster"), pytest.mark.promise(2), pytest.mark.cluster]
+pytestmark = [pytest.mark.promise(2), pytest.mark.cluster]
+on_redis = pytest.mark.backends("redis", "redis-cluster")
+
+WOKEN = ("memory", "sqlite", "postgres", "redis", "redis-cluster")
+"""Backends on which claims are woken."""
 
 
 def lists(queue: Queue) -> list[str]:
@@ -31,6 +37,54 @@ async def is_told(queue: Queue) -> None:
     await asyncio.sleep(0.2)  # the thread then blocks, and the first claim announces itself
 
 
+@pytest.mark.backends(*WOKEN)
+@pytest.mark.parametrize(
+    "how",
+    [
+        "publish",
+        "publish_many",
+        "ack",
+        "ack_many",
+        "nack",
+        "delayed nack",
+        "release",
+        "end of a lease",
+        "end of a delay",
+    ],
+)
+async def test_what_makes_a_message_claimable_wakes_a_claim(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The next look would be too late. Guards against an operation that forgets to wake, which the looks would hide."""
+    monkeypatch.setattr(waiting, "POLL", 100.0)
+    for name in ("postgres", "redis"):
+        monkeypatch.setattr(importlib.import_module(f"fairlane.backends.{name}.core"), "ANNOUNCED", 60.0)
+    other = await queue.another()
+    lease: Any = None
+    if not how.startswith("publish"):
+        await queue.publish_many([Message("g", 1), Message("g", 2)])
+        lease = await other.get("w", 1.5 if how == "end of a lease" else LONG)
+        if how == "end of a delay":
+            await other.nack(lease, 1.5)
+    waiter = await waits(queue)
+    if queue.kit.backend in ("postgres", "redis"):
+        await is_told(queue)
+    does: dict[str, Callable[[], Awaitable[Any]]] = {
+        "publish": lambda: other.publish("g", 1),
+        "publish_many": lambda: other.publish_many([Message("g", 1)]),
+        "ack": lambda: other.ack(lease),
+        "ack_many": lambda: other.ack_many([lease]),
+        "nack": lambda: other.nack(lease),
+        "delayed nack": lambda: other.nack(lease, 0.5),
+        "release": lambda: other.release("g"),
+    }
+    if how in does:
+        await does[how]()
+    with at_most(SOON):
+        held(await waiter)
+
+
+@on_redis
 async def test_claims_of_one_transport_share_one_connection(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Listener] = []
 
@@ -50,6 +104,7 @@ async def test_claims_of_one_transport_share_one_connection(queue: Queue, monkey
     assert len(opened) == 1
 
 
+@on_redis
 async def test_a_publish_wakes_one_transport_and_not_the_others(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
 
@@ -75,6 +130,7 @@ async def test_a_publish_wakes_one_transport_and_not_the_others(queue: Queue, mo
         await asyncio.gather(*waiters)
 
 
+@on_redis
 async def test_nobody_is_woken_if_nobody_waits(queue: Queue) -> None:
     await queue.publish("g", 1)
     await queue.nack(await queue.get())
@@ -89,6 +145,7 @@ async def test_nobody_is_woken_if_nobody_waits(queue: Queue) -> None:
         assert [client.llen(key) for key in lists(queue)] == [1, 0, 0, 0, 0]
 
 
+@on_redis
 async def test_a_connection_that_was_killed_or_silent_costs_at_most_one_look_and_is_replaced(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +174,7 @@ async def test_a_connection_that_was_killed_or_silent_costs_at_most_one_look_and
         assert held(await again).event == 1
 
 
+@on_redis
 async def test_a_user_without_the_right_to_wait_looks_and_the_log_says_so_once(
     queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
