@@ -26,8 +26,9 @@ WOKEN = ("memory", "sqlite", "postgres", "redis", "redis-cluster")
 """Backends on which claims are woken."""
 
 
-def lists(queue: Queue) -> list[str]:
-    return [key for key in keys_of(queue.name) if ":wake:" in key]
+def wake_ups(queue: Queue) -> str:
+    (key,) = (key for key in keys_of(queue.name) if key.endswith(":wake"))
+    return key
 
 
 async def is_told(queue: Queue) -> None:
@@ -35,6 +36,13 @@ async def is_told(queue: Queue) -> None:
     room = queue.transport._operations.room
     await eventually(room.listening)
     await asyncio.sleep(0.2)  # the thread then blocks, and the first claim announces itself
+
+
+def put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the next look so late that it helps no test."""
+    monkeypatch.setattr(waiting, "POLL", 100.0)
+    for name in ("postgres", "redis"):
+        monkeypatch.setattr(importlib.import_module(f"fairlane.backends.{name}.core"), "ANNOUNCED", 60.0)
 
 
 @pytest.mark.backends(*WOKEN)
@@ -56,9 +64,7 @@ async def test_what_makes_a_message_claimable_wakes_a_claim(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The next look would be too late. Guards against an operation that forgets to wake, which the looks would hide."""
-    monkeypatch.setattr(waiting, "POLL", 100.0)
-    for name in ("postgres", "redis"):
-        monkeypatch.setattr(importlib.import_module(f"fairlane.backends.{name}.core"), "ANNOUNCED", 60.0)
+    put_off(monkeypatch)
     other = await queue.another()
     lease: Any = None
     if not how.startswith("publish"):
@@ -82,6 +88,23 @@ async def test_what_makes_a_message_claimable_wakes_a_claim(
         await does[how]()
     with at_most(SOON):
         held(await waiter)
+
+
+@pytest.mark.backends(*WOKEN)
+async def test_a_claim_that_is_served_wakes_the_next_one_of_its_transport(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One batch wakes a transport once. Guards against claims that sleep on beside messages for them."""
+    put_off(monkeypatch)
+    number = 6
+    other = await queue.another()
+    waiters = [await waits(queue) for _ in range(number)]
+    if queue.kit.backend in ("postgres", "redis"):
+        await is_told(queue)
+    await other.publish_many([Message(f"g{each}", each) for each in range(number)])
+    with at_most(SOON):
+        leases = await asyncio.gather(*waiters)
+    assert sorted(held(lease).event for lease in leases) == list(range(number))
 
 
 @on_redis
@@ -137,12 +160,16 @@ async def test_nobody_is_woken_if_nobody_waits(queue: Queue) -> None:
     await queue.ack(await queue.get())
     assert await queue.leftovers() == {}
     with queue.kit.connect(queue.name) as client:  # type: ignore[attr-defined]
+        meta = f"{{{queue.name}}}:meta"
         client.zadd(f"{{{queue.name}}}:waiting", {"0": time.time() * 1e6 - 1})
+        client.hset(meta, "waiting", 1)
         await queue.publish("g", 1)
-        assert not client.exists(lists(queue)[0])
+        assert not client.exists(wake_ups(queue))
+        assert not client.hexists(meta, "waiting")
+        client.hset(meta, "waiting", 1)
         client.zadd(f"{{{queue.name}}}:waiting", {"0": time.time() * 1e6 + 60e6, "3": time.time() * 1e6 + 60e6})
         await queue.publish("h", 1, 2)
-        assert [client.llen(key) for key in lists(queue)] == [1, 0, 0, 0, 0]
+        assert client.lrange(wake_ups(queue), 0, -1) == [b"0"]
 
 
 @on_redis

@@ -148,7 +148,7 @@ def test_the_library_for_a_downgrade_has_only_the_functions_of_its_revision() ->
 def test_the_client_reads_its_keys_from_the_template() -> None:
     keys = keys_of("orders")
     assert keys[0] == "{orders}:meta"
-    assert len(set(keys)) == len(keys) == 18
+    assert len(set(keys)) == len(keys) == 14
     for number, key in enumerate(keys, 1):
         assert re.search(rf"(?:= |-- ){number} -- {re.escape(key)},", library())
 

@@ -19,17 +19,17 @@ ANSWER_TIMEOUT = 5.0
 HOPS = 5
 """The number of nodes of a cluster that are asked for the queue."""
 
-WAKE = ":wake:"
-"""What the names of the lists have in common; see `lua/keys.lua.j2`."""
+WAKE = ":wake"
+"""The end of the name of the list; see `lua/keys.lua.j2`."""
 
 
 class Listener:
     """One connection; see `listening.Connection`."""
 
-    name = "announced"  # the lists are the same for all transports
+    name = "announced"  # the list is the same for all transports
 
     def __init__(self, address: Address, queue: str) -> None:
-        self._lists = tuple(key.encode() for key in keys_of(queue) if WAKE in key)
+        (self._list,) = (key.encode() for key in keys_of(queue) if key.endswith(WAKE))
         self._address = address
         self._connection = self._to(address.nodes[0])
 
@@ -56,7 +56,7 @@ class Listener:
 
     def _find(self) -> None:
         for _ in range(HOPS):
-            reply = self._exchange(("LLEN", self._lists[0]), 0.0)
+            reply = self._exchange(("LLEN", self._list), 0.0)
             if not isinstance(reply, redis.exceptions.ResponseError):
                 return
             if code_of(reply) != "MOVED":
@@ -77,19 +77,19 @@ class Listener:
 
     def hear(self, seconds: float) -> list[int]:
         """See `listening.Connection`."""
-        reply = self._exchange(("BLPOP", *self._lists, f"{seconds:.3f}"), seconds)
+        reply = self._exchange(("BLPOP", self._list, f"{seconds:.3f}"), seconds)
         if reply is None:
             return []
         if isinstance(reply, redis.exceptions.ResponseError):
             raise ConnectionError(str(reply))
-        return [self._lists.index(reply[0])]
+        return [int(reply[1]) if reply[1].isdigit() else 0]
 
     def check(self) -> None:
         """Do nothing: the end of a BLPOP is an answer."""
 
     def pass_on(self, floor: int) -> None:
         """See `listening.Connection`."""
-        self._exchange(("LPUSH", self._lists[floor], "1"), 0.0)
+        self._exchange(("LPUSH", self._list, str(floor)), 0.0)
 
     def interrupt(self) -> None:
         """See `listening.Connection`."""
