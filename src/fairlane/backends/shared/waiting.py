@@ -15,12 +15,13 @@ these:
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator
+from _thread import LockType, allocate_lock
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Generic, Protocol, runtime_checkable
 
@@ -36,6 +37,9 @@ POLL = 1.0
 
 FIRST_POLL = 0.02
 """Seconds until the second look where nobody rings. The time doubles with each look, up to `POLL`."""
+
+LONGEST = 3600.0
+"""Seconds that a thread sleeps at once. The system limits them."""
 
 EARLY = 0.0005
 """Seconds by which a sleep is longer than the time until a group is claimable, so that it does not end too early."""
@@ -82,23 +86,39 @@ class Ear:
         reason, self.rung = self.rung, Ring.NONE
         return reason
 
-    def sleep(self, seconds: float) -> None:
-        """Sleep in this thread."""
-        woken = threading.Event()
-        self._wake = woken.set
+    def sleep(self, seconds: float, watch: Watch | None = None) -> None:
+        """Sleep in this thread. With a watch, look for changes meanwhile, and be rung by one."""
+        sleeping = allocate_lock()  # half of what an Event takes, and with a watch this runs often
+        sleeping.acquire()
+        self._wake = partial(_release, sleeping)
+        ends = time.monotonic() + seconds
         try:
-            if not self.rung:
-                woken.wait(min(seconds, threading.TIMEOUT_MAX))
+            while not self.rung and (left := ends - time.monotonic()) > 0:
+                sleeping.acquire(timeout=min(left, LONGEST if watch is None else watch.interval))
+                if watch is not None and watch.changed():
+                    self.rung = max(self.rung, Ring.LOOK)
         finally:
             self._wake = None
 
-    async def sleep_async(self, seconds: float) -> None:
-        """Sleep in this task."""
+    async def sleep_async(self, seconds: float, watch: Watch | None = None) -> None:
+        """Sleep in this task. With a watch, look for changes meanwhile, and be rung by one."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
         woken: Future[None] = loop.create_future()
-        timer = loop.call_later(seconds, _end, woken)
+        looking = timer = loop.call_later(seconds, _end, woken)
+
+        def look(watch: Watch) -> None:
+            """Look without waking the task, which would take twice as long."""
+            nonlocal looking
+            if watch.changed():
+                self.rung = max(self.rung, Ring.LOOK)
+                _end(woken)
+            else:
+                looking = loop.call_later(watch.interval, look, watch)
+
+        if watch is not None:
+            looking = loop.call_later(watch.interval, look, watch)
         self._wake = lambda: _end_from_anywhere(loop, woken)
         try:
             if not self.rung:
@@ -106,6 +126,12 @@ class Ear:
         finally:
             self._wake = None
             timer.cancel()
+            looking.cancel()
+
+
+def _release(lock: LockType) -> None:
+    with suppress(RuntimeError):  # it was rung twice
+        lock.release()
 
 
 def _end(future: Future[None]) -> None:
@@ -132,29 +158,16 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Nap(Sleep):
-    """Sleep until the ear is rung. With a watch, look for changes meanwhile, and ring the ear if there is one."""
+    """Sleep until the ear is rung."""
 
     ear: Ear
     watch: Watch | None = None
 
     def wait(self) -> None:
-        for seconds in self._steps():
-            self.ear.sleep(seconds)
+        self.ear.sleep(self.seconds, self.watch)
 
     async def wait_async(self) -> None:
-        for seconds in self._steps():
-            await self.ear.sleep_async(seconds)
-
-    def _steps(self) -> Iterator[float]:
-        watch = self.watch
-        if watch is None:
-            yield self.seconds
-            return
-        ends = time.monotonic() + self.seconds
-        while not self.ear.rung and (left := ends - time.monotonic()) > 0:
-            yield min(left, watch.interval)
-            if watch.changed():
-                self.ear.ring(Ring.LOOK)
+        await self.ear.sleep_async(self.seconds, self.watch)
 
 
 class Floor:

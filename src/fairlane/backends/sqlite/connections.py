@@ -31,6 +31,10 @@ CHECK_INTERVAL = 0.05
 """Seconds between two checks whether the path still has the open file. A check takes half as long as an ack."""
 
 
+VERSION = "pragma data_version"
+"""See https://www.sqlite.org/pragma.html#pragma_data_version."""
+
+
 class Connection(Protocol):
     """A connection that threads use in turn."""
 
@@ -109,6 +113,20 @@ class OwnConnection(forks.ForkAwareWithLock):
         with self._lock:
             self._closed = True
             self._drop()
+
+    def version(self) -> int:
+        """Return a number that changes with each commit of another connection, in two microseconds."""
+        with self._lock:
+            connection = self._connection
+            if connection is None or time.monotonic() >= self._check_at:
+                connection = self._checked()
+            try:
+                found: int = connection.execute(VERSION).fetchone()[0]
+            except sqlite3.Error as error:
+                if needs_new_connection(error):
+                    self._drop()
+                raise
+            return found
 
     def rest(self) -> None:
         """Close the file until the next statement."""

@@ -10,22 +10,19 @@ from fairlane.backends.shared.waiting import Room, Watch
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.connections import OwnConnection
 from fairlane.backends.sqlite.file import Opener
-from fairlane.backends.sqlite.wire import Statement
-from fairlane.backends.stored import NEXT_READY, Call
 from fairlane.errors import FairlaneError
 
-WATCH_INTERVAL = 0.012
+WATCH_INTERVAL = 0.015
 """Seconds between two looks for commits. A look takes some microseconds, and only the first waiting claim looks."""
 
-_VERSION = Statement.of("pragma data_version", NEXT_READY)
 _rooms: weakref.WeakValueDictionary[tuple[Path, str], SqliteRoom] = weakref.WeakValueDictionary()
 
 
 class SqliteRoom(Room):
     """The room of a queue in a file, for all transports of this process.
 
-    `pragma data_version` changes with each commit of another connection to the file
-    (https://www.sqlite.org/pragma.html#pragma_data_version). It reads no page of the file, if nothing was committed.
+    `pragma data_version` changes with each commit of another connection to the file. It reads no page of the file, if
+    nothing was committed.
     """
 
     def __init__(self, location: Location, queue: str) -> None:
@@ -42,8 +39,7 @@ class SqliteRoom(Room):
 
     def _changed(self) -> bool:
         try:
-            rows = self._connection.run(_VERSION, Call(NEXT_READY, {}))
-            version: int = rows[0]["data_version"]
+            version = self._connection.version()
         except (sqlite3.Error, FairlaneError, OSError):
             return False  # the next look for messages meets the same fault and raises it
         before, self._version = self._version, version
