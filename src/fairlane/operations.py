@@ -13,8 +13,9 @@ from typing import Generic
 
 from fairlane import contract
 from fairlane.backends.base import Core, Draft
+from fairlane.backends.shared.ears import Ring
 from fairlane.backends.shared.retry import STARTUP_PAUSES, Within, retried
-from fairlane.backends.shared.waiting import Ring, Room, Wanted, waiting
+from fairlane.backends.shared.waiting import Room, Wanted, waiting
 from fairlane.codec import MAX_EVENT_BYTES, Codec, encode_event, errors_of
 from fairlane.errors import BackendUnavailable, EventDecodingError, FairlaneError, LeaseLost, TransportClosed
 from fairlane.model import GroupStatus, Lease, Message, MessageStatus, QueueStatus, T, new_lease

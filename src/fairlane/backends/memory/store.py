@@ -22,7 +22,8 @@ from uuid import uuid4
 
 from fairlane.backends.memory.groups import Group, Message, State, group_status, message_status, queue_status
 from fairlane.backends.shared import forks
-from fairlane.backends.shared.waiting import Ring, Room
+from fairlane.backends.shared.ears import Ring
+from fairlane.backends.shared.waiting import Room
 from fairlane.backends.stored import (
     ACK,
     CLAIM,

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from fairlane.backends.shared.waiting import POLL, Ring, Room
+from fairlane.backends.shared.ears import Ring
+from fairlane.backends.shared.waiting import POLL, Room
 
 _log = logging.getLogger("fairlane")
 

@@ -6,7 +6,8 @@ import sqlite3
 import weakref
 from pathlib import Path
 
-from fairlane.backends.shared.waiting import Room, Watch
+from fairlane.backends.shared.ears import Watch
+from fairlane.backends.shared.waiting import Room
 from fairlane.backends.sqlite.address import Location
 from fairlane.backends.sqlite.connections import OwnConnection
 from fairlane.backends.sqlite.file import Opener
