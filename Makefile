@@ -8,7 +8,7 @@
 # make servers         install the servers of the tests              make servers SERVERS=redis
 # make servers-list    what servers there are, and what is installed
 # make bench-claim     measurements, see CONTRIBUTING.md; also bench-before, bench-demo, bench-horizon,
-#                      bench-look, bench-wait
+#                      bench-look, bench-rollout, bench-wait
 # make dist            the packages for a release, into dist
 # make clean           remove what was built; make distclean also removes .venv and .servers
 
@@ -29,7 +29,7 @@ SERVERS ?=
 ONLY := $(if $(SERVERS),--only $(SERVERS))
 WITH_SERVERS := $(RUN) -m tests.servers run $(ONLY) --
 
-.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-before bench-demo bench-horizon bench-look bench-wait dist clean distclean
+.PHONY: help demo torture test lint docs format servers servers-list bench-claim bench-before bench-demo bench-horizon bench-look bench-rollout bench-wait dist clean distclean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -78,6 +78,10 @@ bench-before: $(VENV)/.bench
 
 bench-horizon: $(VENV)/.installed
 	@$(RUN) -m tests.servers run --only postgres -- $(RUN) -m bench.horizon $(BENCH_ARGS)
+
+# How long claims wait while a large queue on Postgres is migrated beside clients of the previous release.
+bench-rollout: $(VENV)/.installed
+	@$(RUN) -m tests.servers run --only postgres -- $(RUN) -m bench.rollout $(BENCH_ARGS)
 
 bench-wait: $(VENV)/.installed
 	@$(RUN) -m tests.servers run --only postgres,redis -- $(RUN) -m bench.wait $(BENCH_ARGS)

@@ -27,7 +27,7 @@ OWN = {
     "postgres": {"listener", "pool", "sessions", "statements", "waiters"},
     "redis": {"cluster", "listener", "streams"},
     "sqlite": {"file", "room", "transaction"},
-    "mongo": {"publishing", "inspection"},
+    "mongo": {"publishing", "inspection", "operating"},
 }
 """Files that only this backend needs."""
 

@@ -1,4 +1,4 @@
-"""Add operations on many messages for workers, and release and purge for operators."""
+"""Add operations on many messages and waiting claims for workers, and release, purge, pause and resume for operators."""
 
 from fairlane.migrate.revisions import Files, apply
 
@@ -11,7 +11,6 @@ SERVES = "0001"
 FILES = {
     "postgres": Files(
         up=(
-            "schema/postgres/0002_daily_work.up.sql.j2",
             "procedures/postgres/revision.sql.j2",
             "procedures/postgres/moment.sql.j2",
             "procedures/postgres/check_sequence.sql.j2",
@@ -30,11 +29,20 @@ FILES = {
             "procedures/postgres/ack_and_claim.sql.j2",
             "procedures/postgres/release.sql.j2",
             "procedures/postgres/purge.sql.j2",
+            "procedures/postgres/pause.sql.j2",
+            "procedures/postgres/resume.sql.j2",
             "procedures/postgres/next_ready.sql.j2",
             "procedures/postgres/announce.sql.j2",
             "procedures/postgres/wake.sql.j2",
+            "procedures/postgres/group_content.sql.j2",
+            "procedures/postgres/groups_in_line.sql.j2",
+            "procedures/postgres/queue_content.sql.j2",
+            "procedures/postgres/paused_content.sql.j2",
+            "procedures/postgres/peek.sql.j2",
             "schema/postgres/0002_daily_work.up.sql.j2",
             "schema/postgres/head_start.sql.j2",
+            "schema/postgres/0002_tables.up.sql.j2",
+            "procedures/postgres/views.sql.j2",
             "procedures/postgres/grants.sql.j2",
         ),
         down=(
@@ -52,16 +60,28 @@ FILES = {
             "procedures/postgres/ack.sql.j2",
             "procedures/postgres/nack.sql.j2",
             "procedures/postgres/extend.sql.j2",
+            "procedures/postgres/group_content.sql.j2",
+            "procedures/postgres/groups_in_line.sql.j2",
+            "procedures/postgres/queue_content.sql.j2",
+            "procedures/postgres/peek.sql.j2",
+            "schema/postgres/0002_tables.down.sql.j2",
+            "procedures/postgres/views.sql.j2",
             "procedures/postgres/grants.sql.j2",
         ),
+    ),
+    "sqlite": Files(
+        up=(
+            "schema/sqlite/0002_daily_work.up.sql.j2",
+            "procedures/sqlite/triggers.sql.j2",
+            "procedures/sqlite/views.sql.j2",
+        ),
         down=(
-            "procedures/postgres/superseded/publish.0001.sql.j2",
-            "procedures/postgres/superseded/ack.0001.sql.j2",
-            "procedures/postgres/superseded/nack.0001.sql.j2",
-            "schema/postgres/0002_daily_work.down.sql.j2",
+            "schema/sqlite/0002_daily_work.down.sql.j2",
+            "procedures/sqlite/triggers.sql.j2",
+            "procedures/sqlite/views.sql.j2",
         ),
     ),
-    "redis": Files(up=("lua/library.lua.j2",), down=("lua/library.lua.j2",)),
+    "redis": Files(up=("lua/library.lua.j2",), down=("schema/redis/0002_daily_work.down.lua.j2", "lua/library.lua.j2")),
 }
 
 

@@ -66,7 +66,7 @@ class Limits:
 def environment(as_of: str | None = None) -> jinja2.Environment:
     """Return the Jinja environment of a revision; None: of the newest one. An undefined variable in a template fails.
 
-    Every template can use `limits`, and `operations`, `batches` and `waits`, the tables in `backends.stored`.
+    Every template can use `limits`, and what `backends.stored` has for the revision: `operations`, `batches`, `waits`.
     """
     import jinja2  # imported here, since it takes a third of the time of importing Fairlane
 
@@ -81,7 +81,10 @@ def environment(as_of: str | None = None) -> jinja2.Environment:
     )
     made.filters["ident"] = ident
     made.filters["literal"] = literal
-    made.globals |= {"limits": Limits(), "operations": OPERATIONS, "batches": BATCHES, "waits": WAITS}
+    tables = {"operations": OPERATIONS, "batches": BATCHES, "waits": WAITS}
+    made.globals["limits"] = Limits()
+    for name, table in tables.items():
+        made.globals[name] = [each for each in table if as_of is None or each.since <= as_of]
     return made
 
 
@@ -101,7 +104,7 @@ def uses(path: str, name: str, **variables: object) -> bool:
     from jinja2 import UndefinedError
 
     try:
-        render(path, **{key: value for key, value in variables.items() if key != name})
+        render(path, as_of=None, **{key: value for key, value in variables.items() if key != name})
     except UndefinedError:
         return True
     return False

@@ -129,5 +129,7 @@ def test_writers_do_not_wait_while_a_migration_reads_the_queue(database: Databas
         sa.event.remove(sa.engine.Engine, "before_cursor_execute", before)
     begins = [number for number, statement in enumerate(seen) if statement.startswith("begin")]
     assert [seen[number] for number in begins] == ["begin immediate", "begin"]
-    assert [statement for statement in seen[: begins[1]] if "_messages" in statement] == []
-    assert [statement for statement in seen[begins[1] :] if "_messages" in statement] != []
+    # `create trigger` and `create view` name the table, and read nothing
+    reads = [number for number, each in enumerate(seen) if "_messages" in each and not each.startswith("create")]
+    assert [seen[number] for number in reads if number < begins[1]] == []
+    assert reads

@@ -32,7 +32,7 @@ ROLES = {"owner_role": "fairlane_owner", "app_role": "fairlane_app", "reader_rol
 FIRST = (
     *("publish", "claim", "ack", "nack", "extend"),
     *("publish_many", "claim_many", "ack_many", "ack_and_claim", "claim_next", "next_ready"),
-    *("release", "purge"),
+    *("release", "purge", "pause", "resume"),
 )
 """The operations that a reader looks for, in this order; the others follow by name."""
 

@@ -72,7 +72,7 @@ EXTEND = Operation("extend", ("expires_at",), fenced=True, waits_for_disk=True)
 RELEASE = Operation("release", ("group_id",), repeatable=False, waits_for_disk=True, wakes=True, since="0002")
 PURGE = Operation("purge", ("seq",), repeatable=False, waits_for_disk=True, since="0002")
 PAUSE = Operation("pause", ("done",), repeatable=False, waits_for_disk=True, since="0002")
-RESUME = Operation("resume", ("done",), repeatable=False, waits_for_disk=True, since="0002")
+RESUME = Operation("resume", ("done",), repeatable=False, waits_for_disk=True, wakes=True, since="0002")
 QUEUE_STATUS = Operation(
     "queue_status",
     ("queue", "groups", "ready", "in_flight", "parked", "messages", "oldest_seconds", "paused", "is_paused"),
@@ -325,7 +325,7 @@ class ProcedureCore(Core[Call, Rows]):
 
     def queue_status(self) -> Program[Call, Rows, QueueStatus]:
         rows = yield from self.call(QUEUE_STATUS)
-        return QueueStatus(**_with_flags(rows[0], "is_estimate", "is_paused"))
+        return queue_status_of(rows[0])
 
     def group_status(self, limit: int) -> Program[Call, Rows, list[GroupStatus]]:
         rows = yield from self.call(GROUP_STATUS, {"p_limit": limit})
@@ -339,6 +339,11 @@ class ProcedureCore(Core[Call, Rows]):
 def _with_flags(row: Row, *names: str) -> dict[str, Any]:
     """Return a row with booleans. SQLite has 0 and 1, and backends that count everything lack some of the columns."""
     return {**row, **{name: bool(dict(row).get(name, False)) for name in names}}
+
+
+def queue_status_of(row: Row) -> QueueStatus:
+    """Return the figures in a row. A queue of an older revision lacks the last columns."""
+    return QueueStatus(**_with_flags(row, "is_estimate", "is_paused"))
 
 
 def _group(row: Row) -> GroupStatus:

@@ -83,11 +83,7 @@ class SqlTarget(ABC):
         """
         return None
 
-    @abstractmethod
-    def head_start(self) -> str:
-        """Return the query for the head start of an existing queue."""
-
-    def begin(self, *, create: bool) -> str | None:
+    def begin(self, *, writes: bool) -> str | None:
         """Return the statement that begins the transaction, or None if the driver begins it."""
         return None
 
@@ -118,10 +114,6 @@ class LedgerTarget(ABC):
     @abstractmethod
     def read(self) -> str | None:
         """Return the current revision, or None if the queue is not there."""
-
-    def head_start(self) -> str | None:
-        """Return the head start of the queue, if scripts contain it and the queue is there."""
-        return None
 
     @abstractmethod
     def apply(self, scripts: Sequence[str], revision: str | None, *, serves: str | None, stamp: bool) -> None:

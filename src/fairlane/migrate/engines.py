@@ -10,8 +10,16 @@ from typing import TypeAlias
 
 import sqlalchemy as sa
 
+from fairlane.backends.shared import retry
 from fairlane.backends.targets import SqlTarget
 from fairlane.errors import FairlaneError
+from fairlane.program import ResultT, run
+
+CONTENDED_SECONDS = 60.0
+"""Seconds for which a migration tries again while other transactions have a lock that it needs."""
+
+CONTENDED_PAUSES = retry.Pauses(0.1, 1.0)
+"""Pauses between these tries. In a pause, whatever has waited behind the migration goes on."""
 
 _log = logging.getLogger("fairlane.migrate")
 
@@ -44,21 +52,20 @@ def after_change(target: SqlTarget) -> None:
         _log.warning("the settings are changed, but their last step failed; `fairlane migrate` repeats it: %s", error)
 
 
-class Contended(Exception):
-    """Another transaction has a lock that a migration needs, so it was rolled back. It may be tried again.
+def retried(target: SqlTarget, transaction: Callable[[], ResultT]) -> ResultT:
+    """Carry out a transaction, and try it again while other transactions have a lock that it needs."""
 
-    Attributes:
-        error: the error to raise if it is not tried again.
-    """
+    def is_contended(error: Exception) -> bool:
+        cause = error if isinstance(error, sa.exc.DBAPIError) else error.__cause__
+        return isinstance(cause, sa.exc.DBAPIError) and target.is_contended(cause.orig)
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    policy = retry.Within(CONTENDED_SECONDS, CONTENDED_PAUSES, is_contended)
+    return run(retry.retried(lambda: retry.ask(transaction), policy), lambda request: request())
 
 
 @contextmanager
-def connected(target: SqlTarget, *, create: bool) -> Iterator[sa.Connection]:
-    """Open one connection, and turn driver errors into Fairlane's. The caller begins its transactions.
+def connected(target: SqlTarget, *, create: bool, writes: bool | None = None) -> Iterator[sa.Connection]:
+    """Open one connection in one transaction, and turn driver errors into Fairlane's.
 
     The target connects with its own URL, and SQLAlchemy does not parse it. SQLAlchemy reads some URLs differently, and
     it decodes a `%` in a password again.
@@ -73,11 +80,9 @@ def connected(target: SqlTarget, *, create: bool) -> Iterator[sa.Connection]:
     if begin is not None:
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     try:
-        with engine.connect() as connection:
+        with engine.begin() as connection:
             yield connection
     except sa.exc.DBAPIError as error:
-        if target.is_contended(error.orig):
-            raise Contended(target.translate(error.orig) or error) from error
         known = target.translate(error.orig)
         if known is None:
             raise

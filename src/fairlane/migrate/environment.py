@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from alembic.util import CommandError
 
-from fairlane.backends.shared.retry import Pauses, Within, ask, retried
 from fairlane.backends.targets import LedgerTarget, SqlTarget
 from fairlane.errors import FairlaneError
 from fairlane.migrate import engines
@@ -19,16 +18,10 @@ from fairlane.migrate.dropping import contents
 from fairlane.migrate.ledger import LEDGER, Ledger
 from fairlane.migrate.records import Records
 from fairlane.migrate.settings import Settings, from_arguments
-from fairlane.program import run as run_program
+from fairlane.templates import render
 
 if TYPE_CHECKING:
     from alembic.runtime.environment import EnvironmentContext
-
-CONTENDED_SECONDS = 60.0
-"""Seconds for which a migration tries again while other transactions have a lock that it needs."""
-
-CONTENDED_PAUSES = Pauses(0.1, 1.0)
-"""Pauses between these tries. In a pause, whatever has waited behind the migration goes on."""
 
 
 def run(context: Any) -> None:
@@ -73,64 +66,61 @@ def _mutates(context: EnvironmentContext) -> bool:
 
 
 def _online_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
-    writing = _mutates(context)
-    try:
-        run_program(
-            retried(
-                lambda: ask(lambda: _migrate_sql(context, settings, target, writing)),
-                Within(CONTENDED_SECONDS, CONTENDED_PAUSES, engines.Contended),
-            ),
-            lambda attempt: attempt(),
-        )
-    except engines.Contended as contended:
-        raise contended.error from contended
-
-
-def _migrate_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget, writing: bool) -> None:
     """Migrate in one transaction, and repair the queue in another.
 
     A step may change tables, and then it keeps claims waiting until its transaction ends. A repair reads the whole
     queue, so it must not belong to this transaction.
     """
+    writing = _mutates(context)
+    records = engines.retried(target, lambda: _migrate_sql(context, settings, target, writing))
+    if records.configured:
+        engines.after_change(target)
+    if writing and records.repairable and _needs_repair(settings, target):
+        engines.retried(target, lambda: _repair(settings, target))
+
+
+def _migrate_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget, writing: bool) -> Records:
     with engines.connected(target, create=writing) as connection:
-
-        def execute(script: str) -> None:
-            for statement in target.statements(script):
-                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
-
-        def prepare() -> None:
-            namespace = target.namespace()
-            if writing and namespace is not None:
-                execute(namespace)
-
-        records = Records(settings, target, execute, connection)
-        with connection.begin():
-            prepare()
-            context.configure(
-                connection=connection,
-                transactional_ddl=True,
-                on_version_apply=records.on_version_apply,
-                fairlane_settings=settings,
-                fairlane_sink=execute,
-                fairlane_head_start=records.head_start,
-                **target.version_table(),
-            )
-            with context.begin_transaction():
-                context.run_migrations()
+        execute = engines.executes(connection, target)
+        namespace = target.namespace()
+        if writing and namespace is not None:
+            execute(namespace)
+        held = render(f"schema/{settings.manifest.dialect}/held.sql.j2", queue=settings.choices.queue)
+        stored = stored_in(connection, target) if writing else None
+        settings = settings.of_queue(stored)
+        records = Records(settings, target, execute, connection, existing=stored is not None)
+        context.configure(
+            connection=connection,
+            transactional_ddl=True,
+            on_version_apply=records.on_version_apply,
+            fairlane_settings=settings,
+            fairlane_sink=execute,
+            # on this connection: earlier steps of the transaction may have locked the tables against others
+            fairlane_held=lambda: connection.exec_driver_sql(held).scalar_one(),
+            **target.version_table(),
+        )
+        with context.begin_transaction():
+            context.run_migrations()
             if writing:
                 records.finish()
-        if writing and records.repairable and _needs_repair(settings, target):
-            with connection.begin():
-                prepare()
-                records.repair()
+    return records
 
 
 def _needs_repair(settings: Settings, target: SqlTarget) -> bool:
     """Return whether the queue has to be repaired; True if only the repair itself can tell."""
     if not target.looks_first:
         return True
-    with engines.connected(target, create=False) as connection, connection.begin():
-        return Records(settings, target, lambda script: None, connection).is_damaged()
+    with engines.connected(target, create=False) as connection:
+        return Records(settings, target, engines.executes(connection, target), connection).is_damaged()
+
+
+def _repair(settings: Settings, target: SqlTarget) -> None:
+    with engines.connected(target, create=False, writes=True) as connection:
+        execute = engines.executes(connection, target)
+        lock = target.locked()
+        if lock is not None:
+            execute(lock)
+        Records(settings, target, execute, connection).repair()
 
 
 def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTarget) -> None:
@@ -141,7 +131,6 @@ def _offline_sql(context: EnvironmentContext, settings: Settings, target: SqlTar
         on_version_apply=records.on_version_apply,
         fairlane_settings=settings,
         fairlane_sink=context.static_output,
-        fairlane_head_start=records.head_start,
         **target.version_table(),
     )
     with context.begin_transaction():
@@ -218,6 +207,6 @@ def _configure_ledger(context: EnvironmentContext, settings: Settings, ledger: L
         on_version_apply=ledger.on_version_apply,
         fairlane_settings=settings,
         fairlane_sink=ledger.sink,
-        fairlane_head_start=ledger.head_start,
+        fairlane_held=lambda: _messages_in(settings),
         **where,
     )

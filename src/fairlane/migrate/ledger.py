@@ -28,10 +28,6 @@ class Ledger:
         self._emit = emit
         self._scripts: list[str] = []
 
-    def head_start(self) -> str | None:
-        """Return the head start of the queue, if scripts contain it. Offline nobody knows it."""
-        return self._target.head_start() if self._emit is None else None
-
     def sink(self, script: str) -> None:
         """Collect one rendered script."""
         self._scripts.append(script)

@@ -86,13 +86,6 @@ class Records:
         query = self._text("damaged", as_of=self._found())
         return bool(self._look(query)[0][0])
 
-    def head_start(self) -> str | None:
-        """Return the head start of the queue, None if there is no queue, and offline."""
-        if self._connection is None or not self._is_there():
-            return None
-        rows = self._look(self._target.head_start())
-        return str(rows[0][0]) if rows and rows[0][0] is not None else None
-
     def _found(self) -> str | None:
         """Return the revision of the queue. Another migration may have changed it since the last step."""
         names = self._target.version_table()
@@ -104,14 +97,6 @@ class Records:
     def _look(self, query: str) -> Sequence[Sequence[Any]]:
         assert self._connection is not None, "there are no queries offline"
         return self._connection.exec_driver_sql(query).fetchall()
-
-    def _found(self) -> str | None:
-        """Return the revision of the queue; None after `stamp base`."""
-        table = self._target.version_table()
-        name = sa.table(table["version_table"], sa.column("version_num"), schema=table.get("version_table_schema"))
-        assert self._connection is not None, "there are no queries offline"
-        found: str | None = self._connection.execute(sa.select(name.c.version_num)).scalar()
-        return found
 
     def _is_there(self) -> bool:
         """Return whether the queue exists. A `stamp` may run before the queue is created."""

@@ -35,16 +35,12 @@ def apply(files: Mapping[str, Files], direction: Literal["up", "down"], *, revis
     sink: Sink = options["fairlane_sink"]
     before: str | None = options["script"].get_revision(revision).down_revision
     if direction == "down" and before is None and not settings.lose_messages and not op.get_context().as_sql:
-        _refuse_to_lose_messages(settings)
-    head_start = options["fairlane_head_start"]()
+        _refuse_to_lose_messages(settings.choices.queue, options["fairlane_held"]())
     chosen = files.get(settings.manifest.dialect or "", Files((), ()))
-    below = options["script"].get_revision(revision).down_revision
-    # a downgrade restores the procedures of the revision below
-    target = below if direction == "down" and below is not None else revision
     for path in chosen.up if direction == "up" else chosen.down:
         again = direction == "down" and before is not None and not path.startswith("schema/")
         text_of = before if again else revision
-        sink(render(path, as_of=text_of, **settings.variables(str(text_of), serves, head_start)))
+        sink(render(path, as_of=text_of, **settings.variables(str(text_of), serves)))
 
 
 def _refuse_to_lose_messages(queue: str, found: int | None) -> None:

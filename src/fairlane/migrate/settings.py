@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fairlane.backends import MANIFESTS, manifest_of
@@ -68,16 +68,25 @@ class Settings:
         assert make is not None, "callers do not ask for the target of a backend that is not migrated"
         return make(self.url, self.choices)
 
-    def variables(self, revision: str, serves: str, head_start: str | None = None) -> dict[str, Any]:
-        """Return the variables for the templates of a revision; `head_start` is that of the existing queue."""
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The settings that the DBA has chosen, as queues store them."""
+        choices = {name: getattr(self.choices, name) for name in CHANGEABLE}
+        return {name: choice for name, choice in choices.items() if choice is not None}
+
+    def of_queue(self, stored: Mapping[str, str | None] | None) -> Settings:
+        """Return the same settings for a queue that has stored these; None if it is not there."""
+        return replace(self, kept=valid(stored or {}))
+
+    def variables(self, revision: str, serves: str) -> dict[str, Any]:
+        """Return the variables for the templates of a revision."""
         return {
             "queue": self.choices.queue,
             "dialect": self.manifest.name,
             "owner_role": self.choices.owner_role,
             "app_role": _role_or_none(self.choices.app_role),
             "reader_role": _role_or_none(self.choices.reader_role),
-            "head_start": self.choices.head_start or head_start or DEFAULT_HEAD_START,
-            "is_assumed": self.choices.head_start is None and head_start is None,
+            "is_assumed": "head_start" not in {**self.kept, **self.chosen},
             "revision": revision,
             "serves": serves,
             **{name: setting.default for name, setting in CHANGEABLE.items()},

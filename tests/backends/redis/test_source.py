@@ -91,7 +91,7 @@ def test_every_function_has_its_file_and_is_registered(function: str) -> None:
     parts = {path.name for path in FOLDER.iterdir() if path.is_file()} - {f"{name}.lua.j2" for name in FUNCTIONS}
     assert parts == {
         *("library.lua.j2", "keys.lua.j2", "errors.lua.j2", "clock.lua.j2"),
-        *("messages.lua.j2", "groups.lua.j2", "repair.lua.j2", "guard.lua.j2", "wake.lua.j2"),
+        *("messages.lua.j2", "pauses.lua.j2", "groups.lua.j2", "repair.lua.j2", "guard.lua.j2", "wake.lua.j2"),
     }
 
 

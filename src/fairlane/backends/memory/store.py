@@ -32,6 +32,7 @@ from fairlane.backends.stored import (
     MESSAGE_STATUS,
     NACK,
     NEXT_READY,
+    PAUSE,
     PUBLISH,
     PURGE,
     QUEUE_STATUS,
@@ -211,13 +212,14 @@ class MemoryStore(forks.ForkAwareWithLock):
         ]
 
     def _next_ready(self, p_min_priority: int) -> Rows:
-        best: int | None = None
+        best = inf  # the place of paused groups, too
         for line in self._lines[p_min_priority:]:
             while line and not self._live(line[0]):
                 heapq.heappop(line)
-            if line and (best is None or line[0][0] < best):
-                best = line[0][0]
-        return [{"ready_in_seconds": None if best is None else (best - self.now()) / _MICROSECONDS}]
+            if line:
+                best = min(best, line[0][0])
+        waits = best < inf and None not in self._paused
+        return [{"ready_in_seconds": (best - self.now()) / _MICROSECONDS if waits else None}]
 
     def _ack(self, p_group_id: str, p_token: str) -> Rows:
         group = self._held(p_group_id, p_token)

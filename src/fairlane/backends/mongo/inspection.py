@@ -110,8 +110,8 @@ class Inspection:
             {"$limit": 1},
             _WITH_NOW,
         )
-        if not first:
-            return None  # the claim after the wait tells whether the queue is there
+        if not first or first[0]["_id"] == WHOLE_QUEUE:
+            return None  # nothing waits, or the queue is paused; the claim after the wait tells whether it is there
         ready_at, now = moment(first[0], "ready_at"), moment(first[0], "now")
         return None if ready_at is None or now is None else (ready_at - now).total_seconds()
 

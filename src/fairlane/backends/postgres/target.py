@@ -63,9 +63,6 @@ class PostgresTarget(SqlTarget):
     def is_contended(self, error: BaseException | None) -> bool:
         return isinstance(error, psycopg.Error) and error.sqlstate in CONTENDED
 
-    def head_start(self) -> str:
-        return f"select value from {ident(self._choices.queue)}.settings where name = 'head_start'"
-
     def settled(self, look: Callable[[str], Sequence[Sequence[Any]]]) -> str | None:
         """Return the grants for the chosen roles, or else the previous roles; see `roles.sql.j2`."""
         queue = self._choices.queue

@@ -5,9 +5,20 @@ from __future__ import annotations
 from fairlane.backends.redis.errors import Refused, Unclaimed, Unfinished
 from fairlane.backends.redis.wire import is_encodable
 from fairlane.backends.shared.batches import StoredBatches
-from fairlane.backends.stored import ANNOUNCE, ANNOUNCED, CLAIM, QUEUE_STATUS, REVISION, Call, Row, Rows
+from fairlane.backends.stored import (
+    ANNOUNCE,
+    ANNOUNCED,
+    CLAIM,
+    QUEUE_STATUS,
+    REVISION,
+    Call,
+    Row,
+    Rows,
+    queue_status_of,
+)
 from fairlane.contract import CLIENT_REVISION
 from fairlane.errors import SchemaNotReady
+from fairlane.model import QueueStatus, Revision
 from fairlane.program import Program
 
 
@@ -16,6 +27,7 @@ class RedisCore(StoredBatches):
 
     client_tokens = True  # functions have no random numbers, and a failover may set a counter back
     _refused_by: str | None = None
+    _is_old = False
 
     def check_ready(self) -> Program[Call, Rows, None]:
         try:
@@ -40,6 +52,16 @@ class RedisCore(StoredBatches):
         rows = yield from self.call(ANNOUNCE, {"p_min_priority": min_priority, "p_seconds": ANNOUNCED})
         found: float | None = rows[0]["ready_in_seconds"]
         return found
+
+    def revision(self) -> Program[Call, Rows, Revision | None]:
+        revision = yield from super().revision()
+        self._is_old = revision is not None and revision.found < CLIENT_REVISION
+        return revision
+
+    def queue_status(self) -> Program[Call, Rows, QueueStatus]:
+        # a migration also looks at queues of older revisions, whose function takes no argument
+        rows = yield from self.call(QUEUE_STATUS, {"is_old": self._is_old})
+        return queue_status_of(rows[0])
 
     def fault(self) -> Program[Call, Rows, str | None]:
         rows = yield from self.call(QUEUE_STATUS)

@@ -20,7 +20,7 @@ from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, trans
 from fairlane.backends.redis.wire import check_policy, keys_of, library_of
 from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
 from fairlane.backends.targets import STORED, Choices
-from fairlane.contract import CLIENT_REVISION, DEFAULT_HEAD_START, MAX_LIMIT
+from fairlane.contract import DEFAULT_HEAD_START, MAX_LIMIT
 from fairlane.errors import ConfigurationError
 from fairlane.templates import render
 
@@ -117,7 +117,9 @@ class RedisTarget(LockTarget):
                 self._check_servers()
                 for script in scripts:
                     self._load(script)
-                self._rebuild()  # before the revision is written, so that no client publishes with a used seq
+                    # before the revision is written, so that no client publishes with a used seq; on the way down the
+                    # first library ends all pauses, which the second one does not know
+                    self._rebuild()
             assert serves is not None
             self.keep_lock()
             self._client.hset(self._meta, mapping={"revision": revision, "serves": serves})
@@ -156,10 +158,9 @@ class RedisTarget(LockTarget):
         Then restore from the messages what was lost: the last seq, dedup ids, and each group's state and places.
         """
         with self._translated():
-            found = self._client.hget(self._meta, "revision")
-            if self._repaired or found is None:
+            revision = self.read()
+            if self._repaired or revision is None:  # without the functions only an upgrade repairs it
                 return
-            revision = _text(found)
             script = render(_LIBRARY_TEMPLATE, as_of=revision, queue=self._queue, revision=revision)
             if not all(self._has_library(primary, script) for primary in self._primaries()):
                 self._load(script)
@@ -242,12 +243,11 @@ class RedisTarget(LockTarget):
                 f"$REDIS_CLI -e -c UNLINK {keys}",
             )
         load = "$REDIS_CLI -e -x FUNCTION LOAD REPLACE <<'END-OF-LIBRARY'"
-        for script in scripts:
+        keys = " ".join(map(_quoted, self._keys))
+        for number, script in enumerate(scripts):
+            if number:  # on the way down the first library ends all pauses, as it does online
+                begin.append(f"$REDIS_CLI -e -c FCALL {self._queue}_rebuild {len(self._keys)} {keys} '' 0 {MAX_LIMIT}")
             begin += ["# in a cluster: on every primary", load, script.rstrip("\n"), "END-OF-LIBRARY"]
-        if revision != CLIENT_REVISION:
-            # an older library ends pauses here, as it does online
-            keys = " ".join(map(_quoted, self._keys))
-            begin.append(f"$REDIS_CLI -e -c FCALL {self._queue}_rebuild {len(self._keys)} {keys} '' 0 {MAX_LIMIT}")
         choice = "HSETNX" if self._head_start is None else "HSET"
         return _lines(
             *begin,

@@ -71,14 +71,6 @@ class FamilyTarget(LedgerTarget):
         self._at = self._read(STARTUP_SECONDS)
         return self._at
 
-    def head_start(self) -> str | None:
-        """Return the head start of the queue, which its triggers contain; None if the queue is not there."""
-        if not self._has_table(f"{self._queue}_settings"):
-            return None
-        query = f"select value from {ident(self._queue + '_settings')} where name = 'head_start'"
-        rows = self._look(query, None)
-        return str(rows[0]["value"]) if rows else None
-
     def _read(self, seconds: float | None = None) -> str | None:
         if not self._has_table(self._table, seconds):
             return None

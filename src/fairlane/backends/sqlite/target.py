@@ -13,7 +13,7 @@ from fairlane.backends.sqlite.file import open_file
 from fairlane.backends.sqlite.wire import PAUSES
 from fairlane.backends.targets import Choices, SqlTarget
 from fairlane.program import Program, run
-from fairlane.templates import ident, split_sqlite
+from fairlane.templates import split_sqlite
 from fairlane.urls import host_of
 
 TIMEOUT = 60.0
@@ -62,9 +62,6 @@ class SqliteTarget(SqlTarget):
 
     def settings_table(self) -> tuple[str, str | None]:
         return f"{self._queue}_settings", None
-
-    def head_start(self) -> str:
-        return f"select value from {ident(self._queue + '_settings')} where name = 'head_start'"
 
     def statements(self, script: str) -> Iterable[str]:
         return split_sqlite(script)
