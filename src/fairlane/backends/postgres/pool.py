@@ -228,9 +228,13 @@ class Pool(Generic[ConnectionT]):
             connection.pgconn.finish()
             return
         self._made = [ref for ref in self._made if (each := ref()) is not None and not each.dropped]
-        self._made.append(weakref.ref(connection))
-        connection.used_at = time.monotonic()
-        self._rest(connection)
+        try:
+            self._made.append(weakref.ref(connection))
+            connection.used_at = time.monotonic()
+            self._rest(connection)
+        except BaseException:
+            connection.dropped = True  # a signal handler has raised, and a traceback may keep the connection alive
+            raise
 
     def _rest(self, connection: ConnectionT) -> None:
         connection.deadline, connection.loop = NO_CALL, None
