@@ -1,4 +1,4 @@
-"""Add operations on many messages and waiting claims for workers, and release, purge, pause and resume for operators."""
+"""Add operations on many messages and waiting claims for workers, and release, purge, pause, resume for operators."""
 
 from fairlane.migrate.revisions import Files, apply
 

@@ -17,7 +17,7 @@ from tests.commands import CHECKOUT
 
 SQL = ("postgres", "sqlite", "libsql", "rqlite")
 INCLUDED = re.compile(
-    r"(macros|publishing|finishing)\.|/views/|\.down\.|recorded\.|removed\.|held\.|repaired\.|damaged\."
+    r"(macros|publishing|finishing)\.|/views/|\.down\.|recorded\.|removed\.|held\.|stored\.|repaired\.|damaged\."
     r"|configured\.|configured_later\.|/lock\.|/roles\."
 )
 """Files that are not shown separately: parts of others, old ones, and internal steps of a migration."""

@@ -39,7 +39,7 @@ def read(settings: Settings) -> dict[str, str | None]:
     target = settings.target()
     if isinstance(target, SqlTarget):
         with engines.connected(target, create=False) as connection:
-            found = stored_in(connection, target)
+            found = stored_in(connection, target, settings)
     else:
         try:
             found = target.stored()
@@ -76,7 +76,7 @@ def _change_sql(settings: Settings, target: SqlTarget) -> dict[str, str | None]:
         lock = target.locked()
         if lock is not None:
             execute(lock)
-        before = _present(settings, stored_in(connection, target))
+        before = _present(settings, stored_in(connection, target, settings))
         configure_sql(settings, before, settings.chosen, execute)
     engines.after_change(target)
     return before
@@ -100,22 +100,32 @@ def configure_ledger(settings: Settings, target: LedgerTarget, stored: Stored, c
     target.configure(changes, list(_procedures(settings, stored, changes)))
 
 
-def stored_in(connection: sa.Connection, target: SqlTarget) -> dict[str, str | None] | None:
-    """Return the settings that the queue stores, with its revision. None if it is not there."""
+def stored_in(connection: sa.Connection, target: SqlTarget, settings: Settings) -> dict[str, str | None] | None:
+    """Return the settings that the queue stores, with its revision. None if it is not there.
+
+    Bytes that are not UTF-8 become replacement characters, so a damaged value is none that can be chosen.
+    """
     import sqlalchemy as sa
 
     table, schema = target.settings_table()
     found = sa.inspect(connection)
     if not found.has_table(table, schema=schema):
         return None
-    rows = connection.exec_driver_sql(f"select name, value from {_qualified(table, schema)}").fetchall()
-    stored = {str(name): None if value is None else str(value) for name, value in rows}
+    manifest = settings.manifest
+    query = render(f"schema/{manifest.dialect}/stored.sql.j2", queue=settings.choices.queue, dialect=manifest.name)
+    stored = {str(name): _shown(value) for name, value in connection.exec_driver_sql(query).fetchall()}
     versions = target.version_table()
     table, schema = versions["version_table"], versions.get("version_table_schema")
     revision = None
     if found.has_table(table, schema=schema):
         revision = connection.exec_driver_sql(f"select version_num from {_qualified(table, schema)}").scalar()
     return {**stored, "revision": revision}
+
+
+def _shown(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _qualified(table: str, schema: str | None) -> str:

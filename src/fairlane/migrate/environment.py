@@ -86,7 +86,7 @@ def _migrate_sql(context: EnvironmentContext, settings: Settings, target: SqlTar
         if writing and namespace is not None:
             execute(namespace)
         held = render(f"schema/{settings.manifest.dialect}/held.sql.j2", queue=settings.choices.queue)
-        stored = stored_in(connection, target) if writing else None
+        stored = stored_in(connection, target, settings) if writing else None
         settings = settings.of_queue(stored)
         records = Records(settings, target, execute, connection, existing=stored is not None)
         context.configure(

@@ -65,7 +65,7 @@ class Records:
         changes = changes_of(self._settings)
         if self._existing and changes:
             assert self._connection is not None, "nothing is repaired offline"
-            stored = stored_in(self._connection, self._target) or {}
+            stored = stored_in(self._connection, self._target, self._settings) or {}
             configure_sql(self._settings, stored, changes, self._execute)
             self.configured = True
 

@@ -143,8 +143,9 @@ class FamilyTarget(LedgerTarget):
         """Return the settings that the queue stores, with its revision. None if the queue is not there."""
         if not self._has_table(f"{self._queue}_settings", STARTUP_SECONDS):
             return None
-        rows = self._look(f"select name, value from {ident(f'{self._queue}_settings')}", None)
-        return {as_text(row["name"]): str(as_text(row["value"])) for row in rows} | {"revision": self._read()}
+        query = statement("schema/sqlite/stored.sql.j2", queue=self._queue, dialect=self.dialect)
+        found = {as_text(row["name"]): _shown(row["value"]) for row in self._look(query, None)}
+        return found | {"revision": self._read()}
 
     def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
         """Change settings of an existing queue, unless it has another revision now."""
@@ -175,6 +176,11 @@ class FamilyTarget(LedgerTarget):
     def close(self) -> None:
         """Close the connections."""
         self._executor.close()
+
+
+def _shown(value: object) -> str:
+    """Return a stored text. Somebody may have damaged it."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _reached(found: str | None, start: str | None, wanted: str | None) -> bool:
