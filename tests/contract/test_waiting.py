@@ -37,7 +37,7 @@ async def waits(queue: Queue, wait: float = PATIENT, **options: Any) -> asyncio.
 
 def waiting(queue: Queue) -> int:
     """Return the number of claims that wait: those that have asked once and found nothing."""
-    return sum(len(floor._ears) for floor in queue.transport._operations.room._floors.values())
+    return sum(len(floor._ears) for floor in queue.transport._operations.room.floors.values())
 
 
 @pytest.mark.promise(2)
@@ -181,7 +181,7 @@ async def test_a_cancelled_wait_leases_nothing_and_leaves_its_place_to_the_next(
 @pytest.mark.twins("async")
 async def test_a_wake_up_that_a_cancelled_claim_got_is_passed_on(queue: Queue) -> None:
     first, second = [await waits(queue) for _ in range(2)]
-    (floor,) = queue.transport._operations.room._floors.values()
+    (floor,) = queue.transport._operations.room.floors.values()
     first_ear = floor._ears[0]
     await queue.publish("g", 1)
     first_ear.ring(3)

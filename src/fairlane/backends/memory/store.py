@@ -120,7 +120,7 @@ class MemoryStore(forks.ForkAwareWithLock):
             self._consistent = False
             rows = _METHODS[operation](self, **arguments)
             self._consistent = True
-        if operation.wakes and rows and self.room:
+        if operation.wakes and rows and self.room.floors:
             self.room.ring()
         return rows
 

@@ -115,7 +115,7 @@ class ListeningRoom(Room):
     def _hear_on(self, connection: Connection) -> None:
         self._connection = connection
         try:
-            for floor in tuple(self._floors.values()):
+            for floor in tuple(self.floors.values()):
                 floor.ring(Ring.LOOK)  # so that the first of them tells the server the name
             while not self._closed and self._is_needed():
                 heard = connection.hear(HEARTBEAT)

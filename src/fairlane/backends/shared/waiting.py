@@ -120,28 +120,32 @@ class Room(forks.ForkAware):
     Args:
         told: whether whatever makes a message claimable rings, so that a look is only a precaution.
         watch: shows changes that nobody rings for.
+
+    Attributes:
+        floors: the claims by their min_priority; empty until the first claim waits. Executors look at this before they
+            ring, since `bool(room)` would take longer in each call.
     """
 
     def __init__(self, *, told: bool = False, watch: Watch | None = None) -> None:
         self.told = told
         self.watch = watch
-        self._floors: dict[int, Floor] = {}
+        self.floors: dict[int, Floor] = {}
         forks.register(self)
 
     def floor(self, min_priority: int) -> Floor:
         """Return the claims with this min_priority."""
-        return self._floors.get(min_priority) or self._floors.setdefault(min_priority, Floor())
+        return self.floors.get(min_priority) or self.floors.setdefault(min_priority, Floor())
 
     def ring(self, reason: Ring = Ring.CLAIM) -> bool:
         """Wake one claim on each floor; return False if none was left to be woken."""
         rung = False
-        for floor in tuple(self._floors.values()):
+        for floor in tuple(self.floors.values()):
             rung = floor.ring(reason) or rung
         return rung
 
     def ring_all(self, reason: Ring) -> None:
         """Wake all claims."""
-        for floor in tuple(self._floors.values()):
+        for floor in tuple(self.floors.values()):
             floor.ring_all(reason)
 
     def listening(self) -> str | None:
@@ -153,11 +157,11 @@ class Room(forks.ForkAware):
 
     def __bool__(self) -> bool:
         """Return whether a claim waits."""
-        return any(self._floors.values())
+        return any(self.floors.values())
 
     def after_fork_in_child(self) -> object:
         """Forget the claims, which wait in the parent."""
-        left, self._floors = self._floors, {}
+        left, self.floors = self.floors, {}
         return left
 
 

@@ -66,7 +66,7 @@ class SqliteExecutor:
                 rows = connection.run(self._wire.statements[request], request)
         except sqlite3.Error as error:
             return self._wire.answer(error, request)
-        if operation.wakes and self.room and rows:
+        if operation.wakes and rows and self.room.floors:
             self.room.ring()
         return rows
 
@@ -114,7 +114,7 @@ class AsyncSqliteExecutor:
                 rows = await connection.run(self._wire.statements[request], request)
         except sqlite3.Error as error:
             return self._wire.answer(error, request)
-        if operation.wakes and self.room and rows:
+        if operation.wakes and rows and self.room.floors:
             self.room.ring()
         return rows
 
