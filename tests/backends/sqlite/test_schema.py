@@ -12,12 +12,11 @@ from sqlalchemy.exc import IntegrityError
 
 import fairlane
 from fairlane import migrate
-from fairlane.templates import render, split_sqlite
+from tests.backends.sqlite.database import install
 from tests.golden import golden
 from tests.harness import held
 
 HEADER = "-- Written by tests/backends/sqlite/test_schema.py with FAIRLANE_UPDATE_GOLDEN=1.\n\n"
-FILES = ("schema/sqlite/0001_queue.up.sql.j2", "procedures/sqlite/triggers.sql.j2", "procedures/sqlite/views.sql.j2")
 
 
 @pytest.fixture
@@ -54,11 +53,8 @@ def test_the_schema_is_the_golden_one(path: Any, head_start: Any) -> None:
 
 @pytest.mark.parametrize("dialect", ["libsql", "rqlite"])
 def test_the_schema_of_the_rest_of_the_family_is_the_golden_one(dialect: str) -> None:
-    names = {"queue": "lane_under_test", "head_start": "1", "revision": "0001", "serves": "0001"}
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        for file in FILES:
-            for statement in split_sqlite(render(file, dialect=dialect, **names)):
-                connection.execute(statement)
+        install(connection, dialect, queue="lane_under_test")
         dump = described(connection)
     assert HEADER + dump == golden(f"{dialect}.sql", HEADER + dump)
 

@@ -62,6 +62,13 @@ CREATE TABLE "lane_under_test_messages" (
     primary key (group_id, seq)
 ) without rowid
 
+-- table lane_under_test_paused
+CREATE TABLE "lane_under_test_paused" (
+    group_id text not null primary key check (typeof(group_id) = 'text'),
+    since integer not null,
+    kept_at integer
+) without rowid
+
 -- table lane_under_test_settings
 CREATE TABLE "lane_under_test_settings" (
     name text not null primary key,
@@ -87,6 +94,33 @@ begin
         worker_id = null,
         attempts = 0
     where group_id = old.group_id and head_seq = old.seq;
+end
+
+-- trigger lane_under_test_paused_begins
+CREATE TRIGGER "lane_under_test_paused_begins" after insert on "lane_under_test_paused"
+begin
+    update "lane_under_test_groups" set ready_at = ready_at where group_id = new.group_id;
+end
+
+-- trigger lane_under_test_paused_ends
+CREATE TRIGGER "lane_under_test_paused_ends" after delete on "lane_under_test_paused"
+begin
+    update "lane_under_test_groups" set ready_at = (
+        select case
+            when old.kept_at >= now + 1000 then min(old.kept_at - old.kept_at % 1000 + 999, max(old.kept_at - old.kept_at % 1000, 1 + coalesce((
+                select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+                where ready_at >= -9223372036854775808 and ready_at < old.kept_at - old.kept_at % 1000 + 1000
+                order by ready_at desc limit 1
+            ), 0)))
+            else min(now + 999, max(now, 1 + coalesce((
+                select ready_at from "lane_under_test_groups" indexed by "lane_under_test_groups_floor_0"
+                where ready_at >= -9223372036854775808 and ready_at < now + 1000
+                order by ready_at desc limit 1
+            ), 0)))
+        end
+        from (select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now)
+    )
+    where group_id = old.group_id;
 end
 
 -- trigger lane_under_test_published
@@ -130,6 +164,8 @@ with clock (now) as (select cast(round((julianday('now') - 2440587.5) * 86400000
 select
     g.group_id,
     case
+        when g.token is not null and coalesce((select p.kept_at from "lane_under_test_paused" as p where p.group_id = g.group_id and g.ready_at = 253370764800000000), g.ready_at) >= clock.now + 1000 then 'in_flight'
+        when g.ready_at = 253370764800000000 then 'paused'
         when g.ready_at < clock.now + 1000 then 'ready'
         when g.token is not null then 'in_flight'
         else 'parked'
@@ -143,14 +179,17 @@ select
     g.worker_id,
     g.attempts,
     case
-        when g.ready_at < clock.now + 1000 then 0.0
-        else (g.ready_at - clock.now) / 1e6
+        when coalesce((select p.kept_at from "lane_under_test_paused" as p where p.group_id = g.group_id and g.ready_at = 253370764800000000), g.ready_at) < clock.now + 1000 then 0.0
+        else (coalesce((select p.kept_at from "lane_under_test_paused" as p where p.group_id = g.group_id and g.ready_at = 253370764800000000), g.ready_at) - clock.now) / 1e6
     end as ready_in_seconds,
     exists (
         select 1 from "lane_under_test_messages" as m where m.group_id = g.group_id limit 1 offset 10000
     ) as depth_is_capped
 from "lane_under_test_groups" as g
 cross join clock
+union all
+select p.group_id, 'paused' as state, 0 as priority, 0 as depth, null as oldest_seconds, null as worker_id, 0 as attempts, 0.0 as ready_in_seconds, 0 as depth_is_capped
+from "lane_under_test_paused" as p where p.group_id <> '' and not exists (select 1 from "lane_under_test_groups" as g where g.group_id = p.group_id)
 
 -- view lane_under_test_message_status
 CREATE VIEW "lane_under_test_message_status" as
@@ -159,7 +198,7 @@ select
     m.group_id,
     m.seq,
     case
-        when m.seq = g.head_seq and g.token is not null and g.ready_at >= clock.now + 1000 then 'in_flight'
+        when m.seq = g.head_seq and g.token is not null and coalesce((select p.kept_at from "lane_under_test_paused" as p where p.group_id = g.group_id and g.ready_at = 253370764800000000), g.ready_at) >= clock.now + 1000 then 'in_flight'
         else 'waiting'
     end as state,
     row_number() over (partition by m.group_id order by m.seq) as position,
@@ -212,6 +251,13 @@ with
             max(due.ready, ahead.in_flight + ahead.parked, waiting.messages) > 10000
         from due cross join ahead cross join waiting cross join thinned
     ),
+    held (in_flight, paused) as (
+        select coalesce(sum(runs), 0), coalesce(sum(not runs), 0) from (
+            select g.token is not null and coalesce((select p.kept_at from "lane_under_test_paused" as p where p.group_id = g.group_id and g.ready_at = 253370764800000000), g.ready_at) >= (select now from clock) + 1000 as runs
+            from "lane_under_test_groups" as g indexed by "lane_under_test_groups_floor_0"
+            where g.ready_at >= 253370764800000000 limit 10000
+        )
+    ),
     -- with estimates: of the first groups in line, and of the oldest message in the sample
     oldest (published_at) as (
         select min(m.published_at) from (
@@ -230,11 +276,13 @@ with
     )
 select
     'lane_under_test' as queue,
-    ready + in_flight + parked as "groups",
-    ready, in_flight, parked, messages,
+    ready + total.in_flight + held.in_flight + parked + paused as "groups",
+    ready, total.in_flight + held.in_flight as in_flight, parked, messages,
     max(0.0, (now - published_at) / 1e6) as oldest_seconds,
     is_estimate
-from total cross join oldest cross join clock
+    , paused
+    , exists (select 1 from "lane_under_test_paused" where group_id = '') as is_paused
+from total cross join oldest cross join held cross join clock
 
 -- settings in lane_under_test_settings
 head_start = '1'
