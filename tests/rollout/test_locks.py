@@ -93,7 +93,7 @@ def test_a_migration_that_waits_for_a_lock_lets_others_pass(database: Database) 
     migrate.upgrade(database.url, queue=database.queue)
     kit: Any = database.kit
     with fairlane.connect(database.url, database.queue) as transport, kit.connect(database.queue) as admin:
-        for number in range(40):
+        for number in range(50):  # more than are acked: without messages there is nothing to repair
             transport.publish(f"g{number}", 1)
         with ThreadPoolExecutor(1) as threads, admin.transaction():
             admin.execute(f"select {database.queue}.publish('open', '1')")
