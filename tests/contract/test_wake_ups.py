@@ -17,7 +17,7 @@ from fairlane.backends.redis.wire import keys_of
 from fairlane.backends.shared import listening, waiting
 from tests.contract.test_waiting import SOON, waits
 from tests.harness import LONG, Queue, eventually, held
-from tests.harness.waiting import at_most
+from tests.harness.waiting import at_most, counted_listeners
 
 pytestmark = [pytest.mark.promise(2), pytest.mark.cluster]
 on_redis = pytest.mark.backends("redis", "redis-cluster")
@@ -109,14 +109,7 @@ async def test_a_claim_that_is_served_wakes_the_next_one_of_its_transport(
 
 @on_redis
 async def test_claims_of_one_transport_share_one_connection(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Listener] = []
-
-    def counted(*arguments: Any) -> Listener:
-        opened.append(original(*arguments))
-        return opened[-1]
-
-    original = Listener.opened
-    monkeypatch.setattr(Listener, "opened", counted)
+    opened = counted_listeners(monkeypatch, Listener)
     number = 200 if queue.twin == "async" else 20
     waiters = [asyncio.create_task(queue.claim("w", LONG, wait=60)) for _ in range(number)]
     await is_told(queue)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 
 async def eventually(condition: Callable[[], Any], deadline: float = 10.0, *, pause: float = 0.01) -> Any:
     """Return the first true value of `condition`, plain or awaitable; fail after `deadline` seconds."""
@@ -21,6 +23,19 @@ async def eventually(condition: Callable[[], Any], deadline: float = 10.0, *, pa
             return value
         assert time.monotonic() < end, f"not within {deadline:g} seconds: {condition}"
         await asyncio.sleep(pause)
+
+
+def counted_listeners(monkeypatch: pytest.MonkeyPatch, kind: Any) -> list[Any]:
+    """Return the list of the listening connections of this kind that are opened from now on."""
+    opened: list[Any] = []
+    original = kind.opened
+
+    def counted(*arguments: Any) -> Any:
+        opened.append(original(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(kind, "opened", counted)
+    return opened
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from fairlane.backends.shared import listening
 from fairlane.backends.stored import ANNOUNCED
 from tests.contract.test_waiting import SOON, waits
 from tests.harness import KITS, LONG, Queue, eventually, held
-from tests.harness.waiting import at_most
+from tests.harness.waiting import at_most, counted_listeners
 
 LISTENING = "select pid from pg_stat_activity where query like 'listen \"fairlane%' and datname = current_database()"
 
@@ -49,14 +49,7 @@ class TestNotified:
     async def test_claims_of_one_transport_share_one_connection_which_is_closed_with_it(
         self, queue: Queue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        opened: list[Listener] = []
-
-        def counted(*arguments: Any) -> Listener:
-            opened.append(original(*arguments))
-            return opened[-1]
-
-        original = Listener.opened
-        monkeypatch.setattr(Listener, "opened", counted)
+        opened = counted_listeners(monkeypatch, Listener)
         number = 200 if queue.twin == "async" else 20
         with server(queue) as connection:
             waiters = [asyncio.create_task(queue.claim("w", LONG, wait=60)) for _ in range(number)]
