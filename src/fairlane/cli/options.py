@@ -34,6 +34,16 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, callb
 QUEUE = DEFAULT_QUEUE
 
 
+def head_start_option(default: str | None) -> Any:
+    """Return the option for the head start of a queue, with the default that its help shows; None shows none."""
+    return typer.Option(
+        "--head-start",
+        metavar="SECONDS|always",
+        help="New groups go before groups served within this time; 0: order of arrival; always: before all served.",
+        show_default=default or False,
+    )
+
+
 def opened(url: str | None, queue: str) -> Transport[Any]:
     """Return a transport for the backend that the options or the environment variables name.
 

@@ -10,7 +10,7 @@ import typer
 from fairlane import migrate as migrations
 from fairlane.backends import manifest_of
 from fairlane.cli import tables
-from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url
+from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url, head_start_option
 from fairlane.cli.output import telling
 from fairlane.cli.text import NONE, json_line, message_count, record
 from fairlane.environ import resolve_url
@@ -23,15 +23,7 @@ app = typer.Typer(
     name="queue", help="Show and change the settings of a queue.", no_args_is_help=False, rich_markup_mode=None
 )
 
-HeadStart = Annotated[
-    str | None,
-    typer.Option(
-        "--head-start",
-        metavar="SECONDS|always",
-        help="New groups go before groups served within this time; 0: order of arrival; always: before all served.",
-        show_default=False,
-    ),
-]
+HeadStart = Annotated[str | None, head_start_option(None)]
 OwnerRole = Annotated[str | None, typer.Option("--owner-role", metavar="ROLE", help="Postgres: the role to set first.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove it; without it, nothing is done.")]
 

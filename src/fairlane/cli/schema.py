@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlane import migrate as migrations
-from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url
+from fairlane.cli.options import QUEUE, STARTUP_TIMEOUT, AsJson, Queue, Url, head_start_option
 from fairlane.cli.output import telling
 from fairlane.cli.text import json_line, message_count
 from fairlane.environ import resolve_url
@@ -41,15 +41,7 @@ AppRole = Annotated[
 ReaderRole = Annotated[
     str | None, typer.Option("--reader-role", metavar="ROLE", help="Postgres: may read the views; none: no role.")
 ]
-HeadStart = Annotated[
-    str | None,
-    typer.Option(
-        "--head-start",
-        metavar="SECONDS|always",
-        help="New groups go before groups served within this time; 0: order of arrival; always: before all served.",
-        show_default="1",
-    ),
-]
+HeadStart = Annotated[str | None, head_start_option("1")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove a queue even if it holds messages.")]
 Sql = Annotated[bool, typer.Option("--sql", help="Print a script that a DBA can apply by hand; change nothing.")]
 
