@@ -31,6 +31,12 @@ class Choices:
 STORED = ("revision", "serves", *(field.name for field in fields(Choices) if field.name != "queue"))
 """The names under which a queue stores its revision and what the DBA has chosen."""
 
+
+def shown(value: object) -> str:
+    """Return a stored text. Bytes that are not UTF-8, which somebody has written by hand, are replaced."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
 NOBODY = "none"
 """The word that stands for no role. PostgreSQL does not allow a role of this name."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from fairlane.backends.targets import LedgerTarget, SqlTarget
+from fairlane.backends.targets import LedgerTarget, SqlTarget, shown
 from fairlane.errors import ConfigurationError, SchemaNotReady
 from fairlane.migrate.settings import Settings
 from fairlane.migrate.stored_settings import CHANGEABLE, SETTINGS
@@ -113,22 +113,20 @@ def stored_in(connection: sa.Connection, target: SqlTarget, settings: Settings) 
         return None
     manifest = settings.manifest
     query = render(f"schema/{manifest.dialect}/stored.sql.j2", queue=settings.choices.queue, dialect=manifest.name)
-    stored = {str(name): _shown(value) for name, value in connection.exec_driver_sql(query).fetchall()}
+    stored = {
+        str(name): None if value is None else shown(value)
+        for name, value in connection.exec_driver_sql(query).fetchall()
+    }
     versions = target.version_table()
     table, schema = versions["version_table"], versions.get("version_table_schema")
     revision = None
     if found.has_table(table, schema=schema):
-        revision = connection.exec_driver_sql(f"select version_num from {_qualified(table, schema)}").scalar()
+        revision = connection.exec_driver_sql(f"select version_num from {qualified(table, schema)}").scalar()
     return {**stored, "revision": revision}
 
 
-def _shown(value: object) -> str | None:
-    if value is None:
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _qualified(table: str, schema: str | None) -> str:
+def qualified(table: str, schema: str | None) -> str:
+    """Return the quoted name of a table, with that of its schema if it has one."""
     return ident(table) if schema is None else f"{ident(schema)}.{ident(table)}"
 
 

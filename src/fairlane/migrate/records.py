@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from fairlane.backends.targets import SqlTarget
-from fairlane.migrate.configuring import changes_of, configure_sql, stored_in
+from fairlane.migrate.configuring import changes_of, configure_sql, qualified, stored_in
 from fairlane.migrate.settings import Settings
-from fairlane.templates import ident, render
+from fairlane.templates import render
 
 if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext, MigrationInfo
@@ -89,8 +89,7 @@ class Records:
     def _found(self) -> str | None:
         """Return the revision of the queue. Another migration may have changed it since the last step."""
         names = self._target.version_table()
-        schema = names.get("version_table_schema")
-        table = ".".join(ident(name) for name in (schema, names["version_table"]) if name is not None)
+        table = qualified(names["version_table"], names.get("version_table_schema"))
         rows = self._look(f"select version_num from {table}")
         return str(rows[0][0]) if rows else None
 

@@ -19,7 +19,7 @@ from fairlane.backends.redis.address import make_client, make_cluster, parse
 from fairlane.backends.redis.errors import BACKEND_NAME, Refused, code_of, translate
 from fairlane.backends.redis.wire import check_policy, keys_of, library_of
 from fairlane.backends.shared.lock_target import LOCK_SECONDS, LockTarget
-from fairlane.backends.targets import STORED, Choices
+from fairlane.backends.targets import STORED, Choices, shown
 from fairlane.contract import DEFAULT_HEAD_START, MAX_LIMIT
 from fairlane.errors import ConfigurationError
 from fairlane.templates import render
@@ -135,7 +135,7 @@ class RedisTarget(LockTarget):
                 self._meta, STORED
             )  # not HGETALL, for which users of older migrations lack rights
         found: dict[str, str | None] = {
-            name: _shown(value) for name, value in zip(STORED, values, strict=True) if value is not None
+            name: shown(value) for name, value in zip(STORED, values, strict=True) if value is not None
         }
         return found or None
 
@@ -263,11 +263,6 @@ class RedisTarget(LockTarget):
 
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _shown(value: object) -> str:
-    """Return a stored value that somebody may have changed by hand."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _lines(*lines: str) -> str:

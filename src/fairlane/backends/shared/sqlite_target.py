@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from fairlane.backends.shared.retry import Refused, delivered
 from fairlane.backends.shared.sent_twice import Batch
 from fairlane.backends.stored import Rows, as_text
-from fairlane.backends.targets import LedgerTarget
+from fairlane.backends.targets import LedgerTarget, shown
 from fairlane.errors import ConfigurationError
 from fairlane.program import run
 from fairlane.templates import ident, literal, render, split_sqlite, statement
@@ -144,7 +144,7 @@ class FamilyTarget(LedgerTarget):
         if not self._has_table(f"{self._queue}_settings", STARTUP_SECONDS):
             return None
         query = statement("schema/sqlite/stored.sql.j2", queue=self._queue, dialect=self.dialect)
-        found = {as_text(row["name"]): _shown(row["value"]) for row in self._look(query, None)}
+        found = {as_text(row["name"]): shown(row["value"]) for row in self._look(query, None)}
         return found | {"revision": self._read()}
 
     def configure(self, changes: Mapping[str, str], scripts: Sequence[str]) -> None:
@@ -176,11 +176,6 @@ class FamilyTarget(LedgerTarget):
     def close(self) -> None:
         """Close the connections."""
         self._executor.close()
-
-
-def _shown(value: object) -> str:
-    """Return a stored text. Somebody may have damaged it."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _reached(found: str | None, start: str | None, wanted: str | None) -> bool:
